@@ -1,0 +1,93 @@
+//! What a configuration may say before the simulator can do it.
+
+use super::{
+    Backend, Capacity, ContextLength, Mode, PlannerPolicy, Prediction, Problem, Role, Router, Timing, TraceFormat,
+    Worker,
+};
+
+type Rule = fn(&Prediction) -> Option<Problem>;
+
+/// One line for each feature to come, the most fundamental first. Delete the line when the feature arrives.
+const MISSING: [Rule; 9] = [
+    disaggregated_mode,
+    other_backends,
+    kv_router,
+    planner,
+    other_trace_formats,
+    attention_data,
+    default_timing,
+    default_capacity,
+    max_context_length,
+];
+
+/// The first thing in a valid configuration that the simulator cannot do yet.
+#[must_use]
+pub fn not_available_yet(prediction: &Prediction) -> Option<Problem> {
+    MISSING.iter().find_map(|rule| rule(prediction))
+}
+
+fn missing(path: impl Into<String>, what: &str, instead: &str) -> Problem {
+    Problem::at(path, format!("`{what}` is not available yet")).help(instead)
+}
+
+/// The first worker for which `is_missing` holds, with the path of one of its fields.
+fn worker(prediction: &Prediction, field: &str, is_missing: fn(&Worker) -> bool) -> Option<String> {
+    let path = |role: Role| format!("engine.workers.{}.{field}", role.name());
+    prediction.engine.workers.roles().find(|(_, worker)| is_missing(worker)).map(|(role, _)| path(role))
+}
+
+fn disaggregated_mode(prediction: &Prediction) -> Option<Problem> {
+    (prediction.engine.mode == Mode::Disaggregated)
+        .then(|| missing("engine.mode", "mode: disaggregated", "use `aggregated`"))
+}
+
+fn other_backends(prediction: &Prediction) -> Option<Problem> {
+    let backend = match prediction.engine.backend {
+        Backend::Vllm => return None,
+        Backend::Sglang => "backend: sglang",
+        Backend::Trtllm => "backend: trtllm",
+    };
+    Some(missing("engine.backend", backend, "use `vllm`"))
+}
+
+fn kv_router(prediction: &Prediction) -> Option<Problem> {
+    matches!(prediction.router, Router::KvRouter { .. })
+        .then(|| missing("router.policy", "policy: kv_router", "use `round_robin`"))
+}
+
+fn planner(prediction: &Prediction) -> Option<Problem> {
+    (prediction.planner.policy == PlannerPolicy::Enabled)
+        .then(|| missing("planner.policy", "policy: enabled", "use `disabled`"))
+}
+
+fn other_trace_formats(prediction: &Prediction) -> Option<Problem> {
+    let format = match prediction.traffic.source.trace_format()? {
+        TraceFormat::Mooncake => return None,
+        TraceFormat::MooncakeDelta => "format: mooncake-delta",
+        TraceFormat::AgenticMooncake => "format: agentic_mooncake",
+        TraceFormat::AppliedComputeAgentic => "format: applied_compute_agentic",
+        TraceFormat::Dynamo => "format: dynamo",
+    };
+    Some(missing("traffic.source.format", format, "use a `mooncake` trace"))
+}
+
+fn attention_data(prediction: &Prediction) -> Option<Problem> {
+    let path = worker(prediction, "parallelism.attention_data", |worker| worker.parallelism.attention_data > 1)?;
+    Some(missing(path, "attention_data > 1", "use 1"))
+}
+
+fn default_timing(prediction: &Prediction) -> Option<Problem> {
+    let path = worker(prediction, "timing", |worker| worker.timing == Timing::Default)?;
+    Some(missing(path, "timing: {type: default}", "use `fixed` or `polynomial`"))
+}
+
+fn default_capacity(prediction: &Prediction) -> Option<Problem> {
+    let is_default = |worker: &Worker| matches!(worker.kv_cache.capacity, Capacity::Default { .. });
+    let path = worker(prediction, "kv_cache.capacity", is_default)?;
+    Some(missing(path, "capacity: {type: default}", "use `{type: fixed, blocks: N}`"))
+}
+
+fn max_context_length(prediction: &Prediction) -> Option<Problem> {
+    (prediction.engine.context_length == ContextLength::Max)
+        .then(|| missing("engine.context_length", "context_length: max", "give a number of tokens"))
+}

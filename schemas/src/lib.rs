@@ -1,0 +1,9 @@
+//! What dynosim's data looks like.
+//!
+//! Plain types, their defaults and their validation. This crate knows nobody: it opens no file,
+//! runs nothing and prints nothing.
+
+pub mod config;
+pub mod request_row;
+pub mod summary;
+pub mod trace;

@@ -1,0 +1,34 @@
+//! Rows of trace files, as their producers write them.
+
+use serde::Deserialize;
+
+/// A row of a `mooncake` trace: one request with its complete prompt.
+///
+/// Unknown fields are ignored; a field together with its alias is refused as a duplicate.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(expecting = "an object")]
+pub struct MooncakeRow {
+    /// Arrival, in ms.
+    #[serde(default, alias = "created_time")]
+    pub timestamp: Option<f64>,
+    /// Wait after the end of the session's turn before, in ms; wins over the difference of timestamps.
+    #[serde(default, alias = "delay_ms")]
+    pub delay: Option<f64>,
+    /// Prompt tokens; without it, as many as the ids stand for.
+    #[serde(default, alias = "input_tokens")]
+    pub input_length: Option<u64>,
+    /// Output tokens.
+    #[serde(alias = "output_tokens")]
+    pub output_length: u64,
+    /// One id for each block of prompt tokens; equal ids in front of equal ids are equal tokens.
+    pub hash_ids: Vec<u64>,
+    /// Rows with the same session are its turns, in file order.
+    #[serde(default)]
+    pub session_id: Option<Box<str>>,
+    /// A name for the request.
+    #[serde(default)]
+    pub request_id: Option<Box<str>>,
+    /// The tokens that were generated, if they were recorded.
+    #[serde(default)]
+    pub output_token_ids: Option<Vec<u32>>,
+}
