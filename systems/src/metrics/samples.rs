@@ -1,0 +1,319 @@
+//! Samples of one quantity, and what is reported of them.
+
+use dynosim_schemas::summary::Distribution;
+
+/// Up to this many distinct samples the percentiles are exact.
+pub const EXACT_SAMPLES: usize = 1 << 20;
+
+/// Bits of the mantissa that tell histogram buckets apart.
+const MANTISSA_BITS: u32 = 13;
+
+/// Beyond [`EXACT_SAMPLES`] a percentile is off by at most this share of its value: half a bucket.
+pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (MANTISSA_BITS + 1)) as f64;
+
+/// A growing multiset of non-negative samples.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    moments: Moments,
+    entries: Vec<Entry>,
+    /// Used once there are too many distinct samples to keep them all.
+    sketch: Option<LogHistogram>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    value: f64,
+    weight: u64,
+}
+
+impl Samples {
+    /// Adds `weight` samples of `value`.
+    pub fn add(&mut self, value: f64, weight: u64) {
+        debug_assert!(value >= 0.0 && value.is_finite());
+        self.moments.add(value, weight);
+        if let Some(sketch) = &mut self.sketch {
+            sketch.add(value, weight);
+            return;
+        }
+        if self.entries.len() == EXACT_SAMPLES {
+            self.make_room();
+        }
+        match &mut self.sketch {
+            Some(sketch) => sketch.add(value, weight),
+            None => self.entries.push(Entry { value, weight }),
+        }
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.moments.weight
+    }
+
+    /// Whether percentiles come from all samples rather than from a sketch.
+    #[must_use]
+    pub const fn is_exact(&self) -> bool {
+        self.sketch.is_none()
+    }
+
+    /// The statistics of the report.
+    #[must_use]
+    pub fn distribution(&self) -> Distribution {
+        let count = self.count();
+        let ranks = PERCENTILES.map(|p| rank(count, p));
+        self.moments.distribution(self.values_at(ranks))
+    }
+
+    /// The statistics of 1000 / sample over the samples above zero.
+    #[must_use]
+    pub fn rate_distribution(&self) -> Distribution {
+        let mut rates = Moments::default();
+        self.for_each(|value, weight| {
+            if value > 0.0 {
+                rates.add(1000.0 / value, weight);
+            }
+        });
+        if rates.weight == 0 {
+            return Distribution::default();
+        }
+        // The largest rate is that of the smallest sample.
+        let ranks = PERCENTILES.map(|p| self.count() - 1 - rank(rates.weight, p));
+        rates.distribution(self.values_at(ranks).map(|value| 1000.0 / value))
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(f64, u64)) {
+        match &self.sketch {
+            Some(sketch) => sketch.for_each(visit),
+            None => self.entries.iter().for_each(|entry| visit(entry.value, entry.weight)),
+        }
+    }
+
+    /// Merges equal samples; falls back to the sketch where that does not help.
+    fn make_room(&mut self) {
+        self.entries.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
+        self.entries.dedup_by(|later, earlier| {
+            let equal = later.value == earlier.value;
+            if equal {
+                earlier.weight += later.weight;
+            }
+            equal
+        });
+        if self.entries.len() > EXACT_SAMPLES / 2 {
+            let mut sketch = LogHistogram::default();
+            self.entries.iter().for_each(|entry| sketch.add(entry.value, entry.weight));
+            self.sketch = Some(sketch);
+            self.entries = Vec::new();
+        }
+    }
+
+    /// The sorted samples at the given ranks.
+    fn values_at<const N: usize>(&self, ranks: [u64; N]) -> [f64; N] {
+        if self.count() == 0 {
+            return [0.0; N];
+        }
+        if let Some(sketch) = &self.sketch {
+            return ranks.map(|rank| sketch.middle(sketch.locate(rank).0));
+        }
+        // Find each rank's bucket, then sort the few samples in those buckets only.
+        let mut histogram = LogHistogram::default();
+        self.entries.iter().for_each(|entry| histogram.add(entry.value, entry.weight));
+        let located = ranks.map(|rank| histogram.locate(rank));
+        let mut candidates: Vec<Entry> = Vec::new();
+        let wanted = |entry: &&Entry| located.iter().any(|&(bucket, _)| bucket == LogHistogram::bucket(entry.value));
+        candidates.extend(self.entries.iter().filter(wanted));
+        candidates.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
+        located.map(|(bucket, within)| {
+            let mut left = within;
+            let in_bucket = candidates.iter().filter(|entry| LogHistogram::bucket(entry.value) == bucket);
+            for entry in in_bucket {
+                if left < entry.weight {
+                    return entry.value;
+                }
+                left -= entry.weight;
+            }
+            debug_assert!(false, "a located rank lies in its bucket");
+            0.0
+        })
+    }
+}
+
+const PERCENTILES: [u64; 5] = [50, 75, 90, 95, 99];
+
+/// Index of a percentile among `count` sorted samples: `round((count - 1) * p / 100)`, half away
+/// from zero, in whole numbers.
+fn rank(count: u64, percentile: u64) -> u64 {
+    let scaled = u128::from(count.saturating_sub(1)) * u128::from(percentile);
+    ((scaled + 50) / 100) as u64
+}
+
+/// Mean and deviation, updated sample by sample (Welford's method, with weights).
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    weight: u64,
+    mean: f64,
+    squares: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Moments {
+    fn add(&mut self, value: f64, weight: u64) {
+        if weight == 0 {
+            return;
+        }
+        if self.weight == 0 {
+            (self.min, self.max) = (value, value);
+        }
+        self.weight += weight;
+        let from_mean = value - self.mean;
+        self.mean += from_mean * (weight as f64 / self.weight as f64);
+        self.squares += weight as f64 * from_mean * (value - self.mean);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    fn distribution(&self, [median, p75, p90, p95, p99]: [f64; 5]) -> Distribution {
+        if self.weight == 0 {
+            return Distribution::default();
+        }
+        let std = (self.squares / self.weight as f64).max(0.0).sqrt();
+        let Self { weight: count, mean, min, max, .. } = *self;
+        Distribution { count, mean, min, max, median, p75, p90, p95, p99, std }
+    }
+}
+
+/// Counts by magnitude: buckets are equally many for every power of two.
+#[derive(Clone, Debug, Default)]
+struct LogHistogram {
+    counts: Vec<u64>,
+    zeros: u64,
+}
+
+/// Values below this count as zero in a sketch: a thousandth of a nanosecond, in ms.
+const SMALLEST: f64 = 1e-9;
+
+impl LogHistogram {
+    /// 0 for zero, else one more than the place in `counts`.
+    fn bucket(value: f64) -> usize {
+        if value < SMALLEST {
+            return 0;
+        }
+        let place = (value.to_bits() >> (52 - MANTISSA_BITS)) - (SMALLEST.to_bits() >> (52 - MANTISSA_BITS));
+        place as usize + 1
+    }
+
+    fn middle(&self, bucket: usize) -> f64 {
+        let Some(place) = bucket.checked_sub(1) else { return 0.0 };
+        let first = SMALLEST.to_bits() >> (52 - MANTISSA_BITS);
+        let half = 1 << (52 - MANTISSA_BITS - 1);
+        f64::from_bits(((first + place as u64) << (52 - MANTISSA_BITS)) + half)
+    }
+
+    fn add(&mut self, value: f64, weight: u64) {
+        let Some(place) = Self::bucket(value).checked_sub(1) else {
+            self.zeros += weight;
+            return;
+        };
+        if place >= self.counts.len() {
+            self.counts.resize(place + 1, 0);
+        }
+        self.counts[place] += weight;
+    }
+
+    /// The bucket of the sample with this rank, and its rank within the bucket.
+    fn locate(&self, rank: u64) -> (usize, u64) {
+        if rank < self.zeros {
+            return (0, rank);
+        }
+        let mut left = rank - self.zeros;
+        for (place, &count) in self.counts.iter().enumerate() {
+            if left < count {
+                return (place + 1, left);
+            }
+            left -= count;
+        }
+        debug_assert!(false, "ranks are below the number of samples");
+        (self.counts.len(), 0)
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(f64, u64)) {
+        if self.zeros > 0 {
+            visit(0.0, self.zeros);
+        }
+        for (place, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            visit(self.middle(place + 1), count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prefix::mix;
+
+    fn sorted_by_hand(samples: &[(f64, u64)]) -> Vec<f64> {
+        let mut all: Vec<f64> =
+            samples.iter().flat_map(|&(value, weight)| std::iter::repeat_n(value, weight as usize)).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    fn pick(sorted: &[f64], percentile: u64) -> f64 {
+        sorted[((sorted.len() - 1) as f64 * percentile as f64 / 100.0).round() as usize]
+    }
+
+    #[test]
+    fn percentiles_are_the_sorted_samples_at_their_index() {
+        for count in [1, 2, 3, 10, 101, 5000] {
+            let samples: Vec<(f64, u64)> =
+                (0..count).map(|i| ((mix(i, 9) % 100_000) as f64 / 7.0, mix(i, 3) % 4 + 1)).collect();
+            let mut pool = Samples::default();
+            samples.iter().for_each(|&(value, weight)| pool.add(value, weight));
+            let sorted = sorted_by_hand(&samples);
+            let d = pool.distribution();
+            for (p, got) in [(50, d.median), (75, d.p75), (90, d.p90), (95, d.p95), (99, d.p99)] {
+                assert_eq!(got, pick(&sorted, p), "p{p} of {count}");
+            }
+            let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+            let variance = sorted.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / sorted.len() as f64;
+            assert!((d.mean - mean).abs() <= 1e-9 * mean.max(1.0));
+            assert!((d.std - variance.sqrt()).abs() <= 1e-6 * variance.sqrt().max(1.0));
+        }
+    }
+
+    #[test]
+    fn rates_leave_zero_gaps_out() {
+        let mut pool = Samples::default();
+        for (gap, weight) in [(0.0, 5), (10.0, 3), (20.0, 1)] {
+            pool.add(gap, weight);
+        }
+        let rates = pool.rate_distribution();
+        assert_eq!((rates.count, rates.median, rates.min, rates.max), (4, 100.0, 50.0, 100.0));
+        assert_eq!(rates.mean, (3.0 * 100.0 + 50.0) / 4.0);
+        assert_eq!(Samples::default().rate_distribution(), Distribution::default());
+    }
+
+    #[test]
+    fn a_long_stream_of_few_values_stays_exact() {
+        let mut pool = Samples::default();
+        (0..3 * EXACT_SAMPLES as u64).for_each(|i| pool.add((i % 1024) as f64, 1));
+        assert!(pool.is_exact());
+        assert_eq!(pool.distribution().median, 512.0);
+    }
+
+    #[test]
+    fn a_sketch_keeps_its_error_bound() {
+        let mut pool = Samples::default();
+        let count = 2 * EXACT_SAMPLES as u64;
+        let value = |i: u64| 0.5 + i as f64 * 1e-3;
+        (0..count).for_each(|i| pool.add(value(mix(i, 0) % count), 1));
+        assert!(!pool.is_exact());
+        let mut exact: Vec<f64> = (0..count).map(|i| value(mix(i, 0) % count)).collect();
+        exact.sort_by(f64::total_cmp);
+        let d = pool.distribution();
+        for (p, got) in [(50, d.median), (99, d.p99)] {
+            let want = pick(&exact, p);
+            assert!((got - want).abs() <= SKETCH_RELATIVE_ERROR * want, "p{p}: {got} for {want}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What a scheduler knows about its worker and its requests.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use bevy_ecs::prelude::*;
+use bevy_ecs::query::QueryData;
+use dynosim_schemas::request_row::{Admission, StatusReason};
+use smallvec::SmallVec;
+
+use super::PassLog;
+use crate::kv::{BlockTable, KvPool};
+use crate::prefix::PromptIdentity;
+use crate::timing::PassTiming;
+
+/// A logical worker. Ids count from 0 in order of creation.
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// Stable id, used in everything that leaves the world.
+    pub id: u32,
+}
+
+/// The engine that a worker runs.
+#[derive(Component, Clone, Copy, Debug, PartialEq)]
+pub struct EngineSpec {
+    /// Tokens per KV block.
+    pub block_size: u32,
+    /// Blocks in the KV pool.
+    pub num_blocks: u32,
+    /// Tokens that one pass may compute.
+    pub max_batched_tokens: u32,
+    /// Requests that may run at once.
+    pub max_sequences: u32,
+    /// Prompt and output tokens that a request may have in total.
+    pub context_length: u32,
+    /// Whether complete blocks can be found by later requests.
+    pub prefix_caching: bool,
+    /// How long a pass takes.
+    pub timing: PassTiming,
+}
+
+impl EngineSpec {
+    /// Tokens that the KV pool holds.
+    #[must_use]
+    pub fn pool_tokens(&self) -> f64 {
+        f64::from(self.num_blocks) * f64::from(self.block_size)
+    }
+}
+
+/// Where a request is in its life on a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In the waiting queue.
+    Waiting,
+    /// In the batch, with known tokens still to compute.
+    Prefilling,
+    /// In the batch, getting a token from every pass.
+    Decoding,
+}
+
+/// The hot scheduling state of a request: everything that a pass reads or writes of it.
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// Prompt length.
+    pub prompt_tokens: u32,
+    /// Tokens that it may generate.
+    pub output_limit: u32,
+    /// Tokens generated before the current run of passes.
+    pub generated: u32,
+    /// Tokens whose KV is computed; kept up to date while prefilling only.
+    pub computed: u32,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// The pass that emitted the first token of the current run; meaningful while decoding.
+    pub run_start: u64,
+    /// Which admission on its worker this is; orders the batch.
+    pub ordinal: u64,
+}
+
+impl Sequence {
+    /// A request that has just arrived.
+    #[must_use]
+    pub const fn new(prompt_tokens: u32, output_limit: u32) -> Self {
+        Self { prompt_tokens, output_limit, generated: 0, computed: 0, phase: Phase::Waiting, run_start: 0, ordinal: 0 }
+    }
+
+    /// Tokens generated before pass `pass` starts. While it decodes, every pass gives one.
+    #[must_use]
+    pub const fn generated_at(&self, pass: u64) -> u32 {
+        match self.phase {
+            Phase::Decoding => self.generated + (pass - self.run_start) as u32,
+            Phase::Waiting | Phase::Prefilling => self.generated,
+        }
+    }
+
+    /// Prompt and generated tokens before pass `pass` starts.
+    #[must_use]
+    pub const fn len_at(&self, pass: u64) -> u32 {
+        self.prompt_tokens + self.generated_at(pass)
+    }
+
+    /// The next pass at which a decoding request needs attention: for its next block, or to finish.
+    #[must_use]
+    pub fn next_due(&self, blocks: u32, block_size: u32) -> u64 {
+        let len = u64::from(self.prompt_tokens + self.generated);
+        let to_block = u64::from(blocks) * u64::from(block_size) + 1 - len;
+        let to_finish = u64::from(self.output_limit - 1 - self.generated);
+        self.run_start + to_block.min(to_finish)
+    }
+}
+
+/// Consecutive passes of one worker that each gave a request one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRun {
+    /// The pass that gave the first token.
+    pub first_pass: u64,
+    /// The pass that gave the last token.
+    pub last_pass: u64,
+}
+
+/// When things happened to a request. Written at admissions, preemptions and the end only.
+#[derive(Component, Clone, Debug, Default, PartialEq)]
+pub struct Timeline {
+    /// When it reached the deployment, in ms.
+    pub arrival_ms: f64,
+    /// Its admissions.
+    pub admissions: SmallVec<[Admission; 1]>,
+    /// Its finished runs of tokens: all but the last were ended by a preemption.
+    pub runs: SmallVec<[TokenRun; 1]>,
+    /// How often it was preempted.
+    pub preemptions: u32,
+    /// Time of its first token, in ms; known once it has ended.
+    pub first_token_ms: Option<f64>,
+    /// Time of its second token, in ms; known once it has ended.
+    pub second_token_ms: Option<f64>,
+    /// Time of its last token, in ms; known once it has ended.
+    pub last_token_ms: Option<f64>,
+}
+
+impl Timeline {
+    /// Closes the run of a request that decodes, before the pass in flight (or the next one).
+    pub fn close_run(&mut self, sequence: &Sequence, passes: &PassClock) {
+        if sequence.phase == Phase::Decoding && sequence.run_start < passes.number {
+            self.runs.push(TokenRun { first_pass: sequence.run_start, last_pass: passes.number - 1 });
+        }
+    }
+
+    /// Fills in the times of the first, second and last token from the log.
+    pub fn look_up_token_times(&mut self, log: &PassLog) {
+        let Some(first) = self.runs.first() else { return };
+        let second_pass = if first.last_pass > first.first_pass {
+            Some(first.first_pass + 1)
+        } else {
+            self.runs.get(1).map(|run| run.first_pass)
+        };
+        self.first_token_ms = Some(log.end_ms(first.first_pass));
+        self.second_token_ms = second_pass.map(|pass| log.end_ms(pass));
+        self.last_token_ms = self.runs.last().map(|run| log.end_ms(run.last_pass));
+    }
+}
+
+/// Requests that a worker has not admitted yet. New ones join at the back, preempted ones at the front.
+#[derive(Component, Debug, Default)]
+pub struct WaitingQueue {
+    /// The queue.
+    pub requests: VecDeque<Entity>,
+    /// If known, blocks that the head needs at the least; valid until the head changes or a block
+    /// is published.
+    pub head_needs: Option<u32>,
+}
+
+/// A request in a worker's batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which admission on this worker; members are sorted by it.
+    pub ordinal: u64,
+    /// The request.
+    pub request: Entity,
+}
+
+/// A request that needs attention at a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    /// The pass.
+    pub pass: u64,
+    /// The admission that the entry was made for; an entry of an earlier admission is void.
+    pub ordinal: u64,
+    /// The request.
+    pub request: Entity,
+}
+
+/// A worker's batch: the requests that its passes serve.
+#[derive(Component, Debug, Default)]
+pub struct RunningBatch {
+    /// In order of admission.
+    pub members: Vec<Member>,
+    /// The ordinal of the next admission.
+    pub next_ordinal: u64,
+    /// Members that get a token from the next pass's decode step.
+    pub decoding: u64,
+    /// Their lengths before that pass, summed.
+    pub decoding_tokens: u64,
+    /// The member whose known tokens are not all computed. There is at most one, the last: it has
+    /// used up the pass's token budget, so nobody was admitted behind it.
+    pub prefilling: Option<Entity>,
+    /// When decoding members need attention next.
+    pub calendar: BinaryHeap<Reverse<Due>>,
+}
+
+/// Why a request leaves its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It has all its tokens.
+    Finished,
+    /// It was refused at admission.
+    Rejected(StatusReason),
+    /// The worker gave it up.
+    Failed(StatusReason),
+}
+
+/// A worker's progress through its passes.
+#[derive(Component, Debug, Default)]
+pub struct PassClock {
+    /// Number of the pass in flight, or else of the next one.
+    pub number: u64,
+    /// Whether a pass is in flight.
+    pub in_flight: bool,
+    /// Tokens that the pass in flight computes for requests with prompt work.
+    pub prefill_tokens: u64,
+    /// What the end of the pass in flight will announce, in order.
+    pub endings: Vec<(Entity, Ending)>,
+    /// When passes ended.
+    pub log: PassLog,
+}
+
+/// Access to everything that a pass needs of its worker.
+#[derive(QueryData)]
+#[query_data(mutable)]
+pub struct WorkerData {
+    /// Who it is.
+    pub worker: &'static Worker,
+    /// What it runs.
+    pub spec: &'static EngineSpec,
+    /// Who waits.
+    pub queue: &'static mut WaitingQueue,
+    /// Who runs.
+    pub batch: &'static mut RunningBatch,
+    /// Where its passes stand.
+    pub passes: &'static mut PassClock,
+    /// Its KV pool.
+    pub pool: &'static mut KvPool,
+}
+
+/// Access to everything that a pass needs of a request.
+#[derive(QueryData)]
+#[query_data(mutable)]
+pub struct RequestData {
+    /// Hot scheduling state.
+    pub sequence: &'static mut Sequence,
+    /// Blocks held.
+    pub table: &'static mut BlockTable,
+    /// What its tokens are.
+    pub identity: &'static PromptIdentity,
+    /// What has happened to it.
+    pub timeline: &'static mut Timeline,
+}

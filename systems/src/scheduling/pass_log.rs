@@ -1,0 +1,123 @@
+//! The log of a worker's passes: where token times and inter-token gaps are looked up.
+
+use std::collections::VecDeque;
+
+use super::TokenRun;
+
+/// A shorter log is not worth a search for the oldest living request.
+const MIN_CUT_LENGTH: usize = 4096;
+
+/// End times of consecutive passes, and how many inter-token gaps each pass closes.
+///
+/// A request that gets a token from each pass of a run closes one gap with every pass but the
+/// first. So a finished run adds one to a *range* of passes, which costs two writes: the log keeps
+/// the differences between neighbouring passes' counts.
+#[derive(Clone, Debug, Default)]
+pub struct PassLog {
+    first: u64,
+    entries: VecDeque<Entry>,
+    /// End of the pass before `first`, in ms, and the count it carries over.
+    previous_end_ms: f64,
+    carried: i64,
+    /// Change of the count at the pass that comes next.
+    next_change: i64,
+    /// Length after the last cut.
+    length_after_cut: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    end_ms: f64,
+    gap_count_change: i64,
+}
+
+impl PassLog {
+    /// Appends the end of the next pass, in ms.
+    #[inline]
+    pub fn push(&mut self, end_ms: f64) {
+        self.entries.push_back(Entry { end_ms, gap_count_change: std::mem::take(&mut self.next_change) });
+    }
+
+    /// Whether the log has grown enough since the last cut for another one to pay.
+    #[must_use]
+    pub fn wants_cut(&self) -> bool {
+        self.entries.len() >= MIN_CUT_LENGTH.max(2 * self.length_after_cut)
+    }
+
+    /// Passes in the log.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the log is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// End of a logged pass, in ms.
+    #[must_use]
+    pub fn end_ms(&self, pass: u64) -> f64 {
+        self.entries[(pass - self.first) as usize].end_ms
+    }
+
+    /// End of the newest pass, in ms.
+    #[must_use]
+    pub fn newest_end_ms(&self) -> f64 {
+        self.entries.back().map_or(self.previous_end_ms, |entry| entry.end_ms)
+    }
+
+    /// Counts the gaps between the tokens of a run.
+    pub fn count_gaps(&mut self, run: TokenRun) {
+        if run.last_pass > run.first_pass {
+            self.change(run.first_pass + 1, 1);
+            self.change(run.last_pass + 1, -1);
+        }
+    }
+
+    /// Forgets the passes before `pass`, giving each one's (duration in ms, gaps) to `sink`.
+    pub fn cut_before(&mut self, pass: u64, mut sink: impl FnMut(f64, u64)) {
+        while self.first < pass {
+            let Some(entry) = self.entries.pop_front() else { break };
+            self.carried += entry.gap_count_change;
+            debug_assert!(self.carried >= 0);
+            if self.carried > 0 {
+                sink(entry.end_ms - self.previous_end_ms, self.carried as u64);
+            }
+            self.previous_end_ms = entry.end_ms;
+            self.first += 1;
+        }
+        self.length_after_cut = self.entries.len();
+    }
+
+    fn change(&mut self, pass: u64, by: i64) {
+        match self.entries.get_mut((pass - self.first) as usize) {
+            Some(entry) => entry.gap_count_change += by,
+            None => self.next_change += by,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_counted_for_each_pass_of_a_run_but_its_first() {
+        let mut log = PassLog::default();
+        for end_ms in [10.0, 11.0, 13.0, 16.0] {
+            log.push(end_ms);
+        }
+        log.count_gaps(TokenRun { first_pass: 0, last_pass: 3 });
+        log.count_gaps(TokenRun { first_pass: 1, last_pass: 2 });
+        log.count_gaps(TokenRun { first_pass: 2, last_pass: 2 });
+        log.push(20.0);
+        let mut gaps = Vec::new();
+        log.cut_before(2, |ms, count| gaps.push((ms, count)));
+        assert_eq!(log.len(), 3);
+        assert_eq!(log.end_ms(2), 13.0);
+        log.cut_before(5, |ms, count| gaps.push((ms, count)));
+        assert_eq!(gaps, [(1.0, 1), (2.0, 2), (3.0, 1)], "pass 4 closes no gap");
+    }
+}

@@ -1,0 +1,154 @@
+//! A world with its clock: built from plain values, stepped instant by instant.
+
+use bevy_ecs::prelude::*;
+use dynosim_schemas::request_row::RequestRow;
+use dynosim_schemas::summary::Summary;
+
+use crate::clock::Clock;
+use crate::kv::{BlockOf, KvBlock, KvPool};
+use crate::metrics::{Outbox, PassStatistics, RequestStatistics, SlaBounds};
+use crate::order::{self, Closing, Instant};
+use crate::routing::{Placements, RoundRobin};
+use crate::scheduling::{
+    EngineSpec, Fleet, PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue, Worker,
+};
+use crate::time::VirtualTime;
+use crate::traffic::{SourceError, Traffic};
+
+/// What is simulated, apart from the workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deployment {
+    /// The engine of every worker.
+    pub engine: EngineSpec,
+    /// Number of workers.
+    pub workers: u32,
+    /// GPUs of one worker.
+    pub gpus_per_worker: u64,
+    /// Bounds for goodput.
+    pub sla: Option<SlaBounds>,
+    /// The virtual time at which the simulation is cut off.
+    pub cutoff: VirtualTime,
+}
+
+/// How far a simulation has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Virtual time, in ms.
+    pub now_ms: f64,
+    /// Requests that have arrived.
+    pub arrived: u64,
+    /// Requests that have ended.
+    pub ended: u64,
+}
+
+/// A running simulation.
+pub struct Simulation {
+    /// The world: every piece of state is a component or a resource in it.
+    pub world: World,
+    deployment: Deployment,
+}
+
+impl Simulation {
+    /// Builds the world of a deployment under a workload.
+    #[must_use]
+    pub fn new(deployment: Deployment, traffic: Traffic) -> Self {
+        let mut world = World::new();
+        let mut fleet = Fleet::default();
+        for id in 0..deployment.workers {
+            fleet.workers.push(spawn_worker(&mut world, id, deployment.engine));
+        }
+        world.insert_resource(fleet);
+        world.insert_resource(PassHorizon {
+            next_arrival: traffic.next_arrival(VirtualTime::ZERO),
+            cutoff: deployment.cutoff,
+            reacts_to_endings: traffic.reacts_to_endings(),
+        });
+        world.insert_resource(traffic);
+        world.insert_resource(RequestStatistics::new(deployment.sla));
+        world.init_resource::<Clock>();
+        world.init_resource::<PassQueue>();
+        world.init_resource::<Signals>();
+        world.init_resource::<PassStatistics>();
+        world.init_resource::<Outbox>();
+        world.init_resource::<Placements>();
+        world.init_resource::<RoundRobin>();
+        world.add_schedule(order::instant());
+        world.add_schedule(order::closing());
+        Self { world, deployment }
+    }
+
+    /// Handles the next instant; `false` once nothing is left to happen before the cut-off.
+    ///
+    /// # Errors
+    /// When the workload's source could not be read on.
+    pub fn step(&mut self) -> Result<bool, SourceError> {
+        if !self.has_more() {
+            return Ok(false);
+        }
+        self.world.run_schedule(Instant);
+        match self.world.resource_mut::<Traffic>().take_fault() {
+            Some(fault) => Err(fault),
+            None => Ok(true),
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        let next_pass = self.world.resource::<PassQueue>().earliest_end();
+        let next = next_pass.min(self.world.resource::<PassHorizon>().next_arrival);
+        let woken = !self.world.resource::<Fleet>().woken.is_empty();
+        woken || (next <= self.deployment.cutoff && next != VirtualTime::NEVER)
+    }
+
+    /// Takes the rows of requests that have ended since the last call.
+    pub fn take_rows(&mut self) -> Vec<RequestRow> {
+        std::mem::take(&mut self.world.resource_mut::<Outbox>().0)
+    }
+
+    /// Number of rows that [`Self::take_rows`] would give.
+    #[must_use]
+    pub fn rows_waiting(&self) -> usize {
+        self.world.resource::<Outbox>().0.len()
+    }
+
+    /// How far the simulation has come.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress {
+            now_ms: self.world.resource::<Clock>().now.ms(),
+            arrived: self.world.resource::<Traffic>().requests_arrived(),
+            ended: self.world.resource::<RequestStatistics>().ended(),
+        }
+    }
+
+    /// Closes the books: requests that are still there become rows, and the figures are summed up.
+    ///
+    /// The second value names the pools whose percentiles had to come from a sketch.
+    pub fn finish(&mut self) -> (Summary, Vec<&'static str>) {
+        self.world.run_schedule(Closing);
+        let requests = self.world.resource::<RequestStatistics>();
+        let passes = self.world.resource::<PassStatistics>();
+        let mut summary = requests.summary(passes);
+        let provisioned_seconds = self.world.resource::<Clock>().last_event.ms() / 1000.0;
+        summary.decode_gpus_per_worker = self.deployment.gpus_per_worker;
+        summary.decode_worker_seconds = provisioned_seconds * f64::from(self.deployment.workers);
+        summary.gpu_hours = summary.decode_worker_seconds * self.deployment.gpus_per_worker as f64 / 3600.0;
+        (summary, requests.sketched(passes))
+    }
+}
+
+/// Spawns a worker and, in one contiguous stretch of rows, the blocks of its pool.
+fn spawn_worker(world: &mut World, id: u32, engine: EngineSpec) -> Entity {
+    let first_row = world.query::<&KvBlock>().iter(world).len();
+    let worker = world
+        .spawn((
+            Worker { id },
+            engine,
+            WaitingQueue::default(),
+            RunningBatch::default(),
+            PassClock::default(),
+            KvPool::new(first_row, engine.num_blocks),
+        ))
+        .id();
+    world.spawn_batch((0..engine.num_blocks).map(|_| (KvBlock::default(), BlockOf(worker))));
+    worker
+}

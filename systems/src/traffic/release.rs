@@ -1,0 +1,259 @@
+//! Lets requests into the world when their time has come.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bevy_ecs::prelude::*;
+
+use super::{Load, RequestInfo, Script, Session, SourceError, Turn, Unit, UnitSource};
+use crate::clock::Clock;
+use crate::kv::BlockTable;
+use crate::prefix::PromptIdentity;
+use crate::routing::Placements;
+use crate::scheduling::{Ending, PassHorizon, Sequence, Signals, Timeline};
+use crate::time::VirtualTime;
+
+/// The state of the workload.
+#[derive(Resource)]
+pub struct Traffic {
+    source: Box<dyn UnitSource>,
+    load: Load,
+    /// Prompt and output tokens that a request may have on this deployment.
+    context_length: u32,
+    /// The next unit of the source, and its start under an open load.
+    upcoming: Option<(VirtualTime, Unit)>,
+    /// Why the source could not be read on, if so.
+    fault: Option<SourceError>,
+    exhausted: bool,
+    ready_turns: BinaryHeap<Reverse<ReadyTurn>>,
+    units_started: u64,
+    units_in_progress: u64,
+    requests_arrived: u64,
+}
+
+/// A later turn of a session whose time is known. Turns go in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ReadyTurn {
+    at: VirtualTime,
+    session_index: u64,
+    turn_index: u32,
+    session: Entity,
+}
+
+/// What [`Traffic`] lets in next.
+enum Next {
+    Unit,
+    Turn(ReadyTurn),
+}
+
+impl Traffic {
+    /// A workload for a deployment with this context length.
+    #[must_use]
+    pub fn new(source: Box<dyn UnitSource>, load: Load, context_length: u32) -> Self {
+        let mut traffic = Self {
+            source,
+            load,
+            context_length,
+            upcoming: None,
+            fault: None,
+            exhausted: false,
+            ready_turns: BinaryHeap::new(),
+            units_started: 0,
+            units_in_progress: 0,
+            requests_arrived: 0,
+        };
+        traffic.refill();
+        traffic
+    }
+
+    /// Whether the end of a request can cause an arrival.
+    #[must_use]
+    pub fn reacts_to_endings(&self) -> bool {
+        matches!(self.load, Load::Concurrency { .. }) || self.source.has_sessions()
+    }
+
+    /// Requests that have arrived so far.
+    #[must_use]
+    pub const fn requests_arrived(&self) -> u64 {
+        self.requests_arrived
+    }
+
+    /// Takes the reason why the source could not be read on, if there is one.
+    pub fn take_fault(&mut self) -> Option<SourceError> {
+        self.fault.take()
+    }
+
+    /// The next arrival that is known of.
+    #[must_use]
+    pub fn next_arrival(&self, now: VirtualTime) -> VirtualTime {
+        let unit = match (&self.upcoming, &self.load) {
+            (None, _) => VirtualTime::NEVER,
+            (Some(_), Load::Concurrency { units }) if self.units_in_progress < *units => now,
+            (Some(_), Load::Concurrency { .. }) => VirtualTime::NEVER,
+            (Some((start, _)), _) => *start,
+        };
+        self.ready_turns.peek().map_or(unit, |Reverse(turn)| turn.at.min(unit))
+    }
+
+    fn refill(&mut self) {
+        if self.exhausted || self.upcoming.is_some() {
+            return;
+        }
+        match self.source.next_unit() {
+            Ok(Some(unit)) => {
+                let start = self.load.next_start(unit.start_ms).unwrap_or(VirtualTime::ZERO);
+                self.upcoming = Some((start, unit));
+            }
+            Ok(None) => self.exhausted = true,
+            Err(fault) => {
+                self.fault = Some(fault);
+                self.exhausted = true;
+            }
+        }
+    }
+
+    fn next(&self, now: VirtualTime) -> Option<Next> {
+        let unit = self.upcoming.as_ref().and_then(|(start, _)| match self.load {
+            Load::Concurrency { units } => (self.units_in_progress < units).then_some(now),
+            _ => (*start <= now).then_some(*start),
+        });
+        let turn = self.ready_turns.peek().map(|Reverse(turn)| *turn).filter(|turn| turn.at <= now);
+        match (unit, turn) {
+            (None, None) => None,
+            (Some(_), None) => Some(Next::Unit),
+            (None, Some(turn)) => Some(Next::Turn(turn)),
+            (Some(start), Some(turn)) => {
+                let turn_first = (turn.at, turn.session_index) < (start, self.units_started);
+                Some(if turn_first { Next::Turn(turn) } else { Next::Unit })
+            }
+        }
+    }
+}
+
+/// Spawns every request whose time has come and hands it to the router.
+pub fn release_arrivals(world: &mut World) {
+    world.resource_scope(|world, mut traffic: Mut<'_, Traffic>| {
+        let now = world.resource::<Clock>().now;
+        let mut arrived = false;
+        while let Some(next) = traffic.next(now) {
+            match next {
+                Next::Unit => start_unit(world, &mut traffic, now),
+                Next::Turn(turn) => start_turn(world, &mut traffic, turn),
+            }
+            arrived = true;
+        }
+        if arrived {
+            world.resource_mut::<Clock>().process(now);
+        }
+        world.resource_mut::<PassHorizon>().next_arrival = traffic.next_arrival(now);
+    });
+}
+
+fn start_unit(world: &mut World, traffic: &mut Traffic, now: VirtualTime) {
+    let Some((start, mut unit)) = traffic.upcoming.take() else { return };
+    let arrival = if matches!(traffic.load, Load::Concurrency { .. }) { now } else { start };
+    let index = traffic.units_started;
+    traffic.units_started += 1;
+    traffic.units_in_progress += 1;
+    traffic.refill();
+    let Some(turn) = unit.script.next_turn() else {
+        debug_assert!(false, "a unit has at least one turn");
+        return;
+    };
+    let session_id = unit.session_id.clone();
+    let session = unit.script.has_next().then(|| {
+        let session = Session { index, session_id: unit.session_id, next_turn: 1, script: unit.script };
+        world.spawn(session).id()
+    });
+    spawn_request(world, traffic, turn, arrival, |info| {
+        info.session_index = index;
+        info.session = session;
+        info.session_id = session_id;
+    });
+}
+
+fn start_turn(world: &mut World, traffic: &mut Traffic, ready: ReadyTurn) {
+    traffic.ready_turns.pop();
+    let Some(mut session) = world.get_mut::<Session>(ready.session) else { return };
+    let Some(turn) = session.script.next_turn() else { return };
+    session.next_turn += 1;
+    let session_id = session.session_id.clone();
+    spawn_request(world, traffic, turn, ready.at, |info| {
+        info.session_index = ready.session_index;
+        info.turn_index = ready.turn_index;
+        info.session = Some(ready.session);
+        info.session_id = session_id;
+    });
+}
+
+fn spawn_request(
+    world: &mut World,
+    traffic: &mut Traffic,
+    turn: Turn,
+    arrival: VirtualTime,
+    belongs: impl FnOnce(&mut RequestInfo),
+) {
+    let mut info = RequestInfo {
+        request_index: traffic.requests_arrived,
+        session_index: 0,
+        turn_index: 0,
+        session: None,
+        request_id: turn.request_id,
+        session_id: None,
+        source_line: turn.source_line,
+        input_tokens: turn.input_tokens,
+        requested_output_tokens: turn.output_tokens,
+    };
+    belongs(&mut info);
+    traffic.requests_arrived += 1;
+    let output_limit = turn.output_tokens.min(traffic.context_length.saturating_sub(turn.input_tokens));
+    let sequence = Sequence::new(turn.input_tokens, output_limit);
+    let timeline = Timeline { arrival_ms: arrival.ms(), ..Timeline::default() };
+    let identity: PromptIdentity = turn.identity;
+    let request = world.spawn((info, sequence, BlockTable::default(), identity, timeline)).id();
+    world.resource_mut::<Placements>().0.push(request);
+}
+
+/// Lets sessions go on, and closed loops start the next unit, when requests end.
+///
+/// A rejected turn does not end its session: the next one is sent all the same. A failed one does.
+pub fn react_to_endings(
+    mut commands: Commands,
+    signals: Res<Signals>,
+    mut traffic: ResMut<Traffic>,
+    requests: Query<(&RequestInfo, &Sequence)>,
+    mut sessions: Query<&mut Session>,
+) {
+    for signal in &signals.0 {
+        let Ok((info, sequence)) = requests.get(signal.request) else { continue };
+        let mut goes_on = false;
+        if let Some(entity) = info.session
+            && let Ok(mut session) = sessions.get_mut(entity)
+        {
+            session.script.turn_ended(sequence.generated);
+            goes_on = session.script.has_next() && !matches!(signal.ending, Ending::Failed(_));
+            if goes_on {
+                let at =
+                    VirtualTime::from_ms(signal.at.ms() + traffic.load.turn_delay_ms(next_delay_ms(&session.script)));
+                let (session_index, turn_index) = (session.index, session.next_turn);
+                traffic.ready_turns.push(Reverse(ReadyTurn { at, session_index, turn_index, session: entity }));
+            } else {
+                commands.entity(entity).despawn();
+            }
+        }
+        if !goes_on {
+            traffic.units_in_progress -= 1;
+        }
+    }
+    let now = signals.0.last().map(|signal| signal.at);
+    if let Some(now) = now {
+        debug_assert!(traffic.next_arrival(now) >= now);
+    }
+}
+
+fn next_delay_ms(script: &Script) -> f64 {
+    match script {
+        Script::Listed(turns) => turns.front().map_or(0.0, |turn| turn.delay_ms),
+        Script::Growing(session) => session.delay_ms,
+    }
+}
