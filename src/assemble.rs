@@ -1,0 +1,110 @@
+//! From a configuration to a world: which values of the YAML mean what to the engine.
+
+use dynosim_schemas::config::{self, Capacity, ContextLength, Prediction, Source, Timing};
+use dynosim_systems::metrics::SlaBounds;
+use dynosim_systems::scheduling::EngineSpec;
+use dynosim_systems::simulation::Deployment;
+use dynosim_systems::time::VirtualTime;
+use dynosim_systems::timing::PassTiming;
+use dynosim_systems::traffic::{Load, SessionShape, SyntheticRequests, SyntheticSessions, UnitSource};
+
+use crate::traces::{StartOrder, TraceError, TraceFile, TraceSource, TraceThread};
+
+/// Where a workload comes from, once opened.
+pub struct OpenedSource {
+    /// The stream of units.
+    pub units: Box<dyn UnitSource>,
+    /// The thread that reads the trace, if it is one.
+    pub reader: Option<TraceThread>,
+}
+
+/// The deployment that a configuration describes.
+///
+/// The configuration has been found valid and available; what is left out here is not simulated yet
+/// and was refused before.
+#[must_use]
+pub fn deployment(prediction: &Prediction) -> Option<Deployment> {
+    let worker = prediction.engine.workers.aggregated.as_ref()?;
+    let ContextLength::Tokens(context_length) = prediction.engine.context_length else { return None };
+    let Capacity::Fixed { blocks } = worker.kv_cache.capacity else { return None };
+    let timing = match worker.timing {
+        Timing::Default => return None,
+        Timing::Fixed { prefill_ms, decode_ms } => PassTiming::Fixed { prefill_ms, decode_ms },
+        Timing::Polynomial => PassTiming::Polynomial,
+    };
+    let cutoff_seconds = prediction.traffic.stop.max_virtual_time_seconds;
+    Some(Deployment {
+        engine: EngineSpec {
+            block_size: count(worker.kv_cache.block_size),
+            num_blocks: count(blocks),
+            max_batched_tokens: count(worker.scheduler.max_batched_tokens),
+            max_sequences: count(worker.scheduler.max_sequences),
+            context_length: count(context_length),
+            prefix_caching: worker.kv_cache.prefix_caching,
+            timing,
+        },
+        workers: count(worker.parallelism.replicas),
+        gpus_per_worker: worker.parallelism.gpus_per_worker(),
+        sla: prediction.evaluation.sla.map(|sla| SlaBounds {
+            ttft_ms: sla.ttft_ms,
+            itl_ms: sla.itl_ms,
+            e2e_ms: sla.e2e_ms,
+        }),
+        cutoff: cutoff_seconds.map_or(VirtualTime::NEVER, |seconds| VirtualTime::from_ms(seconds * 1000.0)),
+    })
+}
+
+/// The load pattern that a configuration describes.
+#[must_use]
+pub fn load(prediction: &Prediction) -> Load {
+    let load = &prediction.traffic.load;
+    let rate = load.rate_per_second().unwrap_or(1.0);
+    match load {
+        config::Load::Concurrency { concurrency } => Load::Concurrency { units: *concurrency },
+        config::Load::ConstantRate { .. } => Load::constant_rate(rate),
+        config::Load::Poisson { seed, .. } => Load::poisson(rate, *seed),
+        config::Load::TraceTimestamps { speedup } => Load::TraceTimestamps { speedup: *speedup },
+    }
+}
+
+/// Opens the source of the workload; `whole` as in [`TraceFile`].
+///
+/// # Errors
+/// If a trace cannot be opened or used.
+pub fn source(prediction: &Prediction, block_size: u32, whole: bool) -> Result<OpenedSource, TraceError> {
+    let units = prediction.traffic.unit_count().unwrap_or(0);
+    let synthetic = |units: Box<dyn UnitSource>| OpenedSource { units, reader: None };
+    Ok(match &prediction.traffic.source {
+        Source::Synthetic { input_tokens, output_tokens } => {
+            synthetic(Box::new(SyntheticRequests::new(count(*input_tokens), count(*output_tokens), units)))
+        }
+        Source::SyntheticSession { new_input_tokens_per_turn, output_tokens_per_turn, session } => {
+            let shape = SessionShape {
+                new_input_tokens: count(*new_input_tokens_per_turn),
+                output_tokens: count(*output_tokens_per_turn),
+                turns: count(session.turns),
+                delay_ms: session.inter_turn_delay_ms,
+                shared_prefix_ratio: session.shared_prefix_ratio,
+                prefix_groups: session.prefix_groups,
+                block_size,
+            };
+            synthetic(Box::new(SyntheticSessions::new(shape, units)))
+        }
+        Source::Trace { paths, block_size, .. } => {
+            let timed = matches!(prediction.traffic.load, config::Load::TraceTimestamps { .. });
+            let (units, reader) = TraceSource::open(TraceFile {
+                path: paths.first().cloned().unwrap_or_default(),
+                tokens_per_id: count(block_size.unwrap_or(config::traffic::DEFAULT_TRACE_BLOCK_SIZE)),
+                order: if timed { StartOrder::Timestamps } else { StartOrder::File },
+                whole,
+            })?;
+            OpenedSource { units: Box::new(units), reader: Some(reader) }
+        }
+    })
+}
+
+/// Validation has bounded every count.
+fn count(value: u64) -> u32 {
+    debug_assert!(value <= u64::from(u32::MAX));
+    value as u32
+}

@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Simulate LLM serving clusters on a virtual clock.
+///
+/// dynosim plays a workload (synthetic, or a recorded trace) against a deployment (model, GPU,
+/// backend, workers, router) and says what its users would have felt. No GPU is needed.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Evaluate one workload on one deployment
+    Predict(PredictArgs),
+    /// Print the JSON Schema of the configuration, for editors that complete and check YAML
+    ///
+    /// Save it and name it in the first line of a configuration:
+    /// `# yaml-language-server: $schema=./prediction.schema.json`
+    Schema,
+}
+
+/// Options of `predict`.
+#[derive(Debug, Args)]
+#[command(after_long_help = PREDICT_NOTES)]
+pub struct PredictArgs {
+    /// YAML configuration of the prediction
+    ///
+    /// Sections: `traffic` (source, load, stop), `engine` (model, hardware, backend, workers),
+    /// `evaluation` (SLA), and with `--stack dynamo` also `router` and `planner`. Every value is
+    /// concrete: search domains (`choices`, `range`, `preset`) are refused.
+    #[arg(short, long, value_name = "PATH")]
+    pub config: PathBuf,
+
+    /// What runs the engines
+    #[arg(long, value_enum, default_value_t = StackArg::Engine)]
+    pub stack: StackArg,
+
+    /// Override a value of the configuration; repeatable, later ones win
+    ///
+    /// The path is dotted, the value is YAML: `--set engine.workers.aggregated.parallelism.replicas=4`
+    /// or `--set 'traffic.load={type: poisson, requests_per_second: 8}'`. The field need not be in
+    /// the file. Replace a whole mapping to change its `type`.
+    #[arg(long = "set", value_name = "PATH=YAML")]
+    pub overrides: Vec<String>,
+
+    /// Folder for the results: prediction.json, requests.parquet and what else is asked for
+    #[arg(long, value_name = "PATH", default_value = "./aisimulate-output")]
+    pub output_dir: PathBuf,
+
+    /// Replace dynosim's own files in a folder that is not empty; others stay
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// What to print on standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+
+    /// Also write one JSON object per request to requests.jsonl
+    #[arg(long)]
+    pub capture_per_request: bool,
+}
+
+const PREDICT_NOTES: &str = "\
+Results: prediction.json has the summary, the resolved configuration and where everything came from;
+requests.parquet has one row per request (docs/requests.md describes its columns). Progress goes to
+standard error when it is a terminal; standard output has the result only.
+
+Exit codes: 0 success; 1 the run failed (a trace that cannot be read, a full disk); 2 the command
+line, the configuration or the output folder is wrong; 130 interrupted. After anything but 0 no file
+has been created, replaced or removed.
+
+Example:
+  dynosim predict --stack dynamo -c data/examples/prediction.yaml --output-dir /tmp/out";
+
+/// The stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StackArg {
+    /// Engines alone, requests spread round robin; refuses the `router` and `planner` sections
+    Engine,
+    /// Engines behind a router, with an optional planner
+    Dynamo,
+}
+
+/// What `predict` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Table,
+    /// The summary as one line of JSON
+    Json,
+}

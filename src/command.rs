@@ -1,0 +1,41 @@
+//! The program: parses the command line, runs the command, prints, and says how it went.
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::error::{CommandError, exit_code};
+use crate::interrupt::Interrupt;
+use crate::output::to_pretty_json;
+use crate::predict::predict;
+
+/// Runs the program with the process's arguments.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let printed = match &cli.command {
+        Command::Predict(args) => predict(args, &Interrupt::install()),
+        Command::Schema => Ok(to_pretty_json(dynosim_schemas::config::json_schema())),
+    };
+    match printed.and_then(|text| print(&text)) {
+        Ok(()) => ExitCode::from(exit_code::SUCCESS),
+        Err(error) => {
+            // If even stderr is gone, the exit code still tells.
+            drop(writeln!(std::io::stderr(), "error: {error}"));
+            ExitCode::from(error.exit_code)
+        }
+    }
+}
+
+/// Writes the result to standard output. Whoever closed it early, as `head` does, has seen enough.
+fn print(text: &str) -> Result<(), CommandError> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(CommandError::execution(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

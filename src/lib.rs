@@ -1,0 +1,16 @@
+//! dynosim: simulate LLM serving clusters on a virtual clock.
+//!
+//! This crate is what a person touches: commands, trace readers, world assembly, the run loop and
+//! the writers. What happens in the simulation is in [`dynosim_systems`], what data looks like in
+//! [`dynosim_schemas`].
+
+pub mod assemble;
+pub mod cli;
+pub mod command;
+pub mod error;
+pub mod interrupt;
+pub mod output;
+pub mod predict;
+pub mod progress;
+pub mod run;
+pub mod traces;

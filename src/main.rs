@@ -1,0 +1,5 @@
+//! The `dynosim` command.
+
+fn main() -> std::process::ExitCode {
+    dynosim::command::main()
+}

@@ -1,0 +1,82 @@
+//! `docs/requests.md`, made from the description of the table so that the two cannot differ.
+
+use std::fmt::Write;
+
+use dynosim_schemas::request_row::{COLUMNS, ColumnKind, REASONS};
+
+/// What a reader has to know before the tables.
+const INTRODUCTION: &str = "\
+<!-- Generated from schemas/src/request_row.rs by `UPDATE=1 cargo test --test output_docs`. Do not edit. -->
+
+# The per-request table
+
+`requests.parquet` has one row for every request that arrived, sorted by `request_index`, whatever became of the
+request: look at `status` before you average anything. Times are milliseconds of virtual time, counted from the start
+of the simulation.
+
+```python
+import pandas as pd
+
+requests = pd.read_parquet(\"aisimulate-output/requests.parquet\")
+requests[requests.status == \"completed\"].ttft_ms.quantile([0.5, 0.99])
+```
+
+```sql
+-- DuckDB
+SELECT worker_id, count(*), quantile_disc(ttft_ms, 0.99)
+FROM 'aisimulate-output/requests.parquet'
+WHERE status = 'completed'
+GROUP BY worker_id;
+```
+
+With `--capture-per-request`, `requests.jsonl` has the same rows as one JSON object a line, keys sorted, and one field
+more: `admission_history`, a list of every admission to a running batch, in order of time, each with `at_ms` (ms),
+`worker_id` and `reused_tokens` (tokens).
+";
+
+/// What the Parquet file says about itself.
+const METADATA: &str = "
+## Metadata of the Parquet file
+
+| key | value |
+| --- | --- |
+| `dynosim.schema_version` | Version of this table's layout. |
+| `dynosim.version` | Version of dynosim that wrote the file. |
+| `dynosim.config_digest` | Hash of the resolved config, the same as `provenance.config_digest` of `prediction.json`. |
+| `dynosim.column.<name>` | Unit and meaning of a column: `<unit>; <meaning>`. |
+
+DuckDB shows them with `SELECT decode(key), decode(value) FROM parquet_kv_metadata('requests.parquet');`.
+";
+
+/// The text of `docs/requests.md`.
+#[must_use]
+pub fn requests_doc() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    text.push_str("\n## Columns\n\n| column | type | unit | meaning |\n| --- | --- | --- | --- |\n");
+    for column in COLUMNS {
+        let null = if column.nullable { ", or null" } else { "" };
+        let (kind, meaning) = (kind_name(column.kind), in_table(column.meaning));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{}` | {kind}{null} | {} | {meaning} |", column.name, in_table(column.unit));
+    }
+    text.push_str("\n## Reasons\n\n| `reason` | `status` | meaning |\n| --- | --- | --- |\n");
+    for (reason, status, meaning) in REASONS {
+        let _ = writeln!(text, "| `{}` | `{}` | {} |", reason.as_str(), status.as_str(), in_table(meaning));
+    }
+    text.push_str(METADATA);
+    text
+}
+
+const fn kind_name(kind: ColumnKind) -> &'static str {
+    match kind {
+        ColumnKind::Int => "int64",
+        ColumnKind::Float => "float64",
+        ColumnKind::Text => "text",
+        ColumnKind::Bool => "bool",
+    }
+}
+
+/// A bar would end the cell.
+fn in_table(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,109 @@
+//! `dynosim predict`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use dynosim_schemas::config::{self, Prediction, Problem, Stack};
+use serde_json::Value;
+
+use crate::assemble;
+use crate::cli::{Format, PredictArgs, StackArg};
+use crate::error::CommandError;
+use crate::interrupt::Interrupt;
+use crate::output::{
+    KnownOutput, OutputFolder, Provenance, Report, RowSink, WallClock, file_metadata, summary_line, summary_table,
+};
+use crate::run::{self, RunResult};
+
+/// Version of the layout of the report and of the per-request table.
+pub const SCHEMA_VERSION: &str = "1";
+
+/// Runs the command; gives what belongs on standard output.
+///
+/// # Errors
+/// With the message and exit code for the user. Nothing has been written then.
+pub fn predict(args: &PredictArgs, interrupt: &Interrupt) -> Result<String, CommandError> {
+    let prediction = load_config(args)?;
+    let folder = OutputFolder::prepare(&args.output_dir, args.overwrite)?;
+    let Some(deployment) = assemble::deployment(&prediction) else {
+        return Err(CommandError::usage("the configuration names something that is not simulated yet"));
+    };
+    let resolved = resolved_config(&prediction)?;
+    let config_digest = blake3::hash(resolved.to_string().as_bytes()).to_hex().to_string();
+    let metadata = file_metadata(env!("CARGO_PKG_VERSION"), SCHEMA_VERSION, &config_digest);
+    let new_sink = || {
+        let parquet = folder.partial(KnownOutput::RequestsParquet)?;
+        let jsonl = args.capture_per_request.then(|| folder.partial(KnownOutput::RequestsJsonl)).transpose()?;
+        RowSink::start(parquet, jsonl, &metadata)
+    };
+
+    let started = Instant::now();
+    let RunResult { summary, inputs, notes, sink } = run::run(&prediction, &deployment, interrupt, new_sink)?;
+    let rows = sink.finish()?;
+    let wall_clock = WallClock::new(started.elapsed().as_secs_f64() * 1000.0, &summary);
+
+    let provenance = Provenance {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        schema_version: SCHEMA_VERSION.to_owned(),
+        config_digest,
+        seed: arrival_seed(&prediction),
+        inputs,
+        notes,
+    };
+    let report = Report {
+        summary: &summary,
+        config: &resolved,
+        provenance: &provenance,
+        capture_per_request: args.capture_per_request,
+        per_request_records: rows.stats.rows,
+        wall_clock,
+    };
+    let mut files = rows.files;
+    files.push(folder.write(KnownOutput::Prediction, report.to_text().as_bytes())?);
+    let report_path = folder.target(KnownOutput::Prediction);
+    folder.publish(files)?;
+    Ok(match args.format {
+        Format::Table => summary_table(&summary, &wall_clock, &report_path),
+        Format::Json => summary_line(&summary) + "\n",
+    })
+}
+
+fn load_config(args: &PredictArgs) -> Result<Prediction, CommandError> {
+    let file = args.config.display().to_string();
+    let overrides = args.overrides.iter().map(|text| config::parse_override(text)).collect::<Result<Vec<_>, _>>();
+    let refuse = |problem: Problem| CommandError::usage(problem.render(&file));
+    let overrides = overrides.map_err(refuse)?;
+    let text = read_config(&args.config)?;
+    let stack = match args.stack {
+        StackArg::Engine => Stack::Engine,
+        StackArg::Dynamo => Stack::Dynamo,
+    };
+    let prediction = config::load(&text, &overrides, stack).map_err(refuse)?;
+    match config::not_available_yet(&prediction) {
+        Some(problem) => Err(refuse(problem.located(&text, &overrides))),
+        None => Ok(prediction),
+    }
+}
+
+fn read_config(path: &Path) -> Result<String, CommandError> {
+    let bytes = std::fs::read(path).map_err(|e| {
+        let advice = if path.is_dir() { "; give the YAML file itself" } else { "" };
+        CommandError::usage(format!("{}: cannot read the configuration: {e}{advice}", path.display()))
+    })?;
+    String::from_utf8(bytes).map_err(|e| {
+        let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
+        CommandError::usage(format!("{}:{line}: is not UTF-8 text; save the file as UTF-8", path.display()))
+    })
+}
+
+fn resolved_config(prediction: &Prediction) -> Result<Value, CommandError> {
+    serde_json::to_value(prediction)
+        .map_err(|e| CommandError::execution(format!("cannot write the resolved configuration: {e}")))
+}
+
+fn arrival_seed(prediction: &Prediction) -> Option<u64> {
+    match prediction.traffic.load {
+        config::Load::Poisson { seed, .. } => Some(seed),
+        _ => None,
+    }
+}

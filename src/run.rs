@@ -1,0 +1,155 @@
+//! Plays a workload against a deployment and streams the rows out.
+
+use dynosim_schemas::config::{Prediction, Source};
+use dynosim_schemas::summary::Summary;
+use dynosim_systems::metrics::SKETCH_RELATIVE_ERROR;
+use dynosim_systems::simulation::{Deployment, Simulation};
+use dynosim_systems::traffic::{SourceError, Traffic};
+
+use crate::assemble::{self, OpenedSource};
+use crate::error::{CommandError, exit_code};
+use crate::interrupt::Interrupt;
+use crate::output::{InputFile, OutputError, RowSink};
+use crate::progress::ProgressDisplay;
+use crate::traces::{NeedsWholeFile, TraceError, TraceThread};
+
+/// Rows that go to the writer together.
+const ROWS_PER_BATCH: usize = 1024;
+/// Instants between looks at the wall clock and at Ctrl-C.
+const STEPS_PER_LOOK: u32 = 256;
+
+/// What came of a run.
+pub struct RunResult {
+    /// The figures.
+    pub summary: Summary,
+    /// The files that were read.
+    pub inputs: Vec<InputFile>,
+    /// What else a reader of the figures should know.
+    pub notes: Vec<String>,
+    /// The rows, complete but not yet published.
+    pub sink: RowSink,
+}
+
+/// Why a run ended early.
+enum Stopped {
+    /// The trace has to be read whole; nothing else is wrong.
+    NeedsWholeFile,
+    /// The run failed.
+    Failed(CommandError),
+}
+
+impl From<OutputError> for Stopped {
+    fn from(error: OutputError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Runs a prediction.
+///
+/// A trace is played while it is read, in little memory. If it turns out to be out of order or to
+/// have sessions, the run starts again with the whole trace read first; the result is the same as
+/// if it had been read whole at once. `new_sink` gives a fresh place for the rows of each attempt.
+///
+/// # Errors
+/// If the trace cannot be read, the rows cannot be written, or the user interrupts.
+pub fn run(
+    prediction: &Prediction,
+    deployment: &Deployment,
+    interrupt: &Interrupt,
+    new_sink: impl Fn() -> Result<RowSink, OutputError>,
+) -> Result<RunResult, CommandError> {
+    for whole in [false, true] {
+        match attempt(prediction, deployment, interrupt, new_sink()?, whole) {
+            Ok(result) => return Ok(result),
+            Err(Stopped::Failed(error)) => return Err(error),
+            Err(Stopped::NeedsWholeFile) => {}
+        }
+    }
+    Err(CommandError::execution("the trace could not be put in order; this is a bug in dynosim, please report it"))
+}
+
+fn attempt(
+    prediction: &Prediction,
+    deployment: &Deployment,
+    interrupt: &Interrupt,
+    mut sink: RowSink,
+    whole: bool,
+) -> Result<RunResult, Stopped> {
+    let opened = assemble::source(prediction, deployment.engine.block_size, whole);
+    let OpenedSource { units, reader } = opened.map_err(|error| Stopped::Failed(error.into()))?;
+    let traffic = Traffic::new(units, assemble::load(prediction), deployment.engine.context_length);
+    let mut simulation = Simulation::new(deployment.clone(), traffic);
+    let played = play(prediction, &mut simulation, interrupt, &mut sink);
+    let (summary, sketched) = simulation.finish();
+    let last_rows = simulation.take_rows();
+    // Lets go of the source, so that the reader does not wait for a listener.
+    drop(simulation);
+    let inputs = join_reader(prediction, reader)?;
+    played?;
+    sink.send(last_rows)?;
+    let notes = sketched.into_iter().map(sketch_note).collect();
+    Ok(RunResult { summary, inputs, notes, sink })
+}
+
+fn play(
+    prediction: &Prediction,
+    simulation: &mut Simulation,
+    interrupt: &Interrupt,
+    sink: &mut RowSink,
+) -> Result<(), Stopped> {
+    let mut display = ProgressDisplay::new(prediction.traffic.request_count());
+    let outcome = loop {
+        match step_a_while(simulation, sink) {
+            Ok(true) if interrupt.is_set() => break Err(Stopped::Failed(interrupted())),
+            Ok(true) if display.is_due() => display.show(simulation.progress()),
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(stopped) => break Err(stopped),
+        }
+    };
+    display.clear();
+    outcome
+}
+
+/// Handles some instants; `false` once none is left.
+fn step_a_while(simulation: &mut Simulation, sink: &mut RowSink) -> Result<bool, Stopped> {
+    for _ in 0..STEPS_PER_LOOK {
+        if !simulation.step().map_err(stopped_by_source)? {
+            return Ok(false);
+        }
+        if simulation.rows_waiting() >= ROWS_PER_BATCH {
+            sink.send(simulation.take_rows())?;
+        }
+    }
+    Ok(true)
+}
+
+fn interrupted() -> CommandError {
+    CommandError { exit_code: exit_code::INTERRUPTED, message: "interrupted".to_owned() }
+}
+
+fn stopped_by_source(error: SourceError) -> Stopped {
+    if error.is::<NeedsWholeFile>() {
+        return Stopped::NeedsWholeFile;
+    }
+    Stopped::Failed(CommandError::execution(error.to_string()))
+}
+
+/// Waits for the end of the trace. An error there is the reason why the run stopped, if it did.
+fn join_reader(prediction: &Prediction, reader: Option<TraceThread>) -> Result<Vec<InputFile>, Stopped> {
+    let (Some(reader), Source::Trace { paths, .. }) = (reader, &prediction.traffic.source) else {
+        return Ok(Vec::new());
+    };
+    let path = paths.first().cloned().unwrap_or_default();
+    let lost =
+        || TraceError { path: path.clone(), line: None, message: "the thread that reads it was lost".to_owned() };
+    let report = reader.join().unwrap_or_else(|_| Err(lost().into())).map_err(stopped_by_source)?;
+    Ok(vec![InputFile { path, bytes: report.digest.bytes, rows: report.rows, blake3: report.digest.blake3 }])
+}
+
+fn sketch_note(figure: &str) -> String {
+    format!(
+        "percentiles of {figure} come from a sketch of its many samples and are off by at most {:.4} % of their value",
+        100.0 * SKETCH_RELATIVE_ERROR
+    )
+}

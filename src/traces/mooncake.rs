@@ -1,0 +1,90 @@
+//! The `mooncake` format: one JSON object a line, each a request with its complete prompt.
+
+use dynosim_schemas::config::limits::MAX_TOKENS;
+use dynosim_schemas::trace::MooncakeRow;
+use dynosim_systems::prefix::{PromptIdentity, SharedPrefix, mix};
+use dynosim_systems::traffic::Turn;
+
+/// A row as a turn, with what decides when it starts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TraceTurn {
+    /// The session that the row names.
+    pub session_id: Option<Box<str>>,
+    /// Recorded arrival, in ms.
+    pub timestamp_ms: Option<f64>,
+    /// Recorded wait after the turn before, in ms.
+    pub delay_ms: Option<f64>,
+    /// The request.
+    pub turn: Turn,
+}
+
+/// Reads a line.
+pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<TraceTurn, String> {
+    let row: MooncakeRow = serde_json::from_str(line).map_err(|e| explain(&e))?;
+    let capacity = row.hash_ids.len() as u64 * u64::from(tokens_per_id);
+    if capacity == 0 {
+        return Err("hash_ids: is empty; a prompt needs an id for each block of its tokens".to_owned());
+    }
+    let input = row.input_length.unwrap_or(capacity);
+    if input == 0 {
+        return Err("input_length: is 0; a prompt has at least one token".to_owned());
+    }
+    if input > capacity {
+        return Err(format!(
+            "input_length: {input} tokens, but {} hash_ids of {tokens_per_id} tokens cover only {capacity}; \
+             is `traffic.source.block_size` the block size of this trace?",
+            row.hash_ids.len()
+        ));
+    }
+    let input_tokens = token_count("input_length", input)?;
+    let output_tokens = token_count("output_length", row.output_length)?;
+    if let Some(ids) = &row.output_token_ids
+        && ids.len() as u64 != row.output_length
+    {
+        let (given, wanted) = (ids.len(), row.output_length);
+        return Err(format!("output_token_ids: has {given} tokens, but output_length is {wanted}"));
+    }
+    let mut identity = PromptIdentity::from_trace_ids(&row.hash_ids, tokens_per_id, input_tokens, number);
+    if let Some(ids) = &row.output_token_ids {
+        identity.stream = recorded_stream(&identity, input_tokens, ids);
+    }
+    let turn = Turn {
+        input_tokens,
+        output_tokens,
+        identity,
+        delay_ms: 0.0,
+        request_id: row.request_id,
+        source_line: Some(number),
+    };
+    Ok(TraceTurn { session_id: row.session_id, timestamp_ms: row.timestamp, delay_ms: row.delay, turn })
+}
+
+/// Generated blocks are a request's own, unless the trace records the tokens: then two requests with
+/// the same prompt and the same recorded output hold the same tokens.
+fn recorded_stream(identity: &PromptIdentity, input_tokens: u32, output_ids: &[u32]) -> u64 {
+    let prompt = match &identity.shared {
+        SharedPrefix::Trace { chain, .. } => chain.last().copied().unwrap_or_default(),
+        _ => identity.stream,
+    };
+    let start = mix(prompt, u64::from(input_tokens));
+    output_ids.iter().fold(start, |state, &id| mix(state, u64::from(id)))
+}
+
+fn token_count(field: &str, tokens: u64) -> Result<u32, String> {
+    if tokens > MAX_TOKENS {
+        return Err(format!("{field}: {tokens} tokens are more than the {MAX_TOKENS} that a request may have"));
+    }
+    Ok(tokens as u32)
+}
+
+/// Says what is wrong with a row in a reader's words, with the column.
+fn explain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    match error.classify() {
+        serde_json::error::Category::Eof => {
+            format!("the row ends in the middle of its JSON object (column {}); is the file cut off?", error.column())
+        }
+        _ => format!("{what} (column {})", error.column()),
+    }
+}
