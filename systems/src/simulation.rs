@@ -5,7 +5,7 @@ use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 
 use crate::clock::Clock;
-use crate::kv::{BlockOf, KvBlock, KvPool};
+use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics, SlaBounds};
 use crate::order::{self, Closing, Instant};
 use crate::routing::{Placements, RoundRobin};
@@ -138,7 +138,7 @@ impl Simulation {
 
 /// Spawns a worker and, in one contiguous stretch of rows, the blocks of its pool.
 fn spawn_worker(world: &mut World, id: u32, engine: EngineSpec) -> Entity {
-    let first_row = world.query::<&KvBlock>().iter(world).len();
+    let first_row = world.query::<&BlockUse>().iter(world).len();
     let worker = world
         .spawn((
             Worker { id },
@@ -149,6 +149,6 @@ fn spawn_worker(world: &mut World, id: u32, engine: EngineSpec) -> Entity {
             KvPool::new(first_row, engine.num_blocks),
         ))
         .id();
-    world.spawn_batch((0..engine.num_blocks).map(|_| (KvBlock::default(), BlockOf(worker))));
+    world.spawn_batch((0..engine.num_blocks).map(|_| (BlockUse::default(), PrefixNode::default(), BlockOf(worker))));
     worker
 }

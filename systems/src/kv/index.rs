@@ -1,14 +1,14 @@
-//! From a block's hash to the block.
+//! From the identity of a run of blocks to its first block.
 
-use super::KvBlock;
+use super::PrefixNode;
 
-/// An open-addressing table from hash to the oldest block with that hash.
+/// An open-addressing table from key to the oldest block that starts a run with that key.
 ///
 /// The table is sized once for its pool, at most half full, and holds eight bytes an entry: the low
-/// half of the hash, which also gives the entry's place, and the block's row. A lookup confirms the
-/// whole hash at the block itself. Removal shifts entries back, so that no tombstones pile up.
+/// half of the key, which also gives the entry's place, and the block's row. A lookup confirms the
+/// whole key at the block itself. Removal shifts entries back, so that no tombstones pile up.
 #[derive(Clone, Debug)]
-pub struct BlockIndex {
+pub struct RunIndex {
     slots: Vec<Slot>,
     mask: usize,
 }
@@ -21,47 +21,44 @@ struct Slot {
 
 const EMPTY: Slot = Slot { tag: 0, row: u32::MAX };
 
-impl BlockIndex {
+impl RunIndex {
     /// An index for a pool of `blocks` blocks.
-    #[must_use]
     pub fn new(blocks: u32) -> Self {
         let slots = (blocks as usize * 2).next_power_of_two().max(2);
         Self { slots: vec![EMPTY; slots], mask: slots - 1 }
     }
 
-    /// The oldest block with this hash.
-    #[must_use]
+    /// The oldest block with this key.
     #[inline]
-    pub fn get(&self, hash: u64, blocks: &[KvBlock]) -> Option<u32> {
-        self.find(hash, blocks).ok().map(|slot| self.slots[slot].row)
+    pub fn get(&self, key: u64, nodes: &[PrefixNode]) -> Option<u32> {
+        self.find(key, nodes).ok().map(|slot| self.slots[slot].row)
     }
 
-    /// Makes the block at `row` findable under its hash; `Err` gives the oldest block that has the
-    /// hash already.
-    pub fn insert(&mut self, row: u32, blocks: &[KvBlock]) -> Result<(), u32> {
-        let hash = blocks[row as usize].hash;
-        match self.find(hash, blocks) {
+    /// Makes the block at `row` findable under its key; `Err` gives the oldest block that has the
+    /// key already.
+    pub fn insert(&mut self, row: u32, nodes: &[PrefixNode]) -> Result<(), u32> {
+        let key = nodes[row as usize].key;
+        match self.find(key, nodes) {
             Ok(slot) => Err(self.slots[slot].row),
             Err(slot) => {
-                self.slots[slot] = Slot { tag: hash as u32, row };
+                self.slots[slot] = Slot { tag: key as u32, row };
                 Ok(())
             }
         }
     }
 
-    /// Lets `successor` take the place of the block at `row`, if that is the one on record.
-    pub fn replace(&mut self, row: u32, successor: u32, blocks: &[KvBlock]) {
-        if let Ok(slot) = self.find(blocks[row as usize].hash, blocks)
-            && self.slots[slot].row == row
-        {
-            self.slots[slot].row = successor;
+    /// Lets `successor` take the place of the block at `row`.
+    pub fn replace(&mut self, row: u32, successor: u32, nodes: &[PrefixNode]) {
+        match self.find(nodes[row as usize].key, nodes) {
+            Ok(slot) => self.slots[slot].row = successor,
+            Err(_) => debug_assert!(false, "the oldest block of a run is in the index"),
         }
     }
 
     /// Forgets the block at `row`.
-    pub fn remove(&mut self, row: u32, blocks: &[KvBlock]) {
-        let Ok(mut hole) = self.find(blocks[row as usize].hash, blocks) else {
-            debug_assert!(false, "an indexed block is in the index");
+    pub fn remove(&mut self, row: u32, nodes: &[PrefixNode]) {
+        let Ok(mut hole) = self.find(nodes[row as usize].key, nodes) else {
+            debug_assert!(false, "the oldest block of a run is in the index");
             return;
         };
         debug_assert_eq!(self.slots[hole].row, row);
@@ -82,17 +79,17 @@ impl BlockIndex {
         self.slots[hole] = EMPTY;
     }
 
-    /// The slot with this hash, or the empty slot where it would go.
+    /// The slot with this key, or the empty slot where it would go.
     #[inline]
-    fn find(&self, hash: u64, blocks: &[KvBlock]) -> Result<usize, usize> {
-        let tag = hash as u32;
+    fn find(&self, key: u64, nodes: &[PrefixNode]) -> Result<usize, usize> {
+        let tag = key as u32;
         let mut slot = tag as usize & self.mask;
         loop {
             let entry = self.slots[slot];
             if entry == EMPTY {
                 return Err(slot);
             }
-            if entry.tag == tag && blocks[entry.row as usize].hash == hash {
+            if entry.tag == tag && nodes[entry.row as usize].key == key {
                 return Ok(slot);
             }
             slot = (slot + 1) & self.mask;
@@ -110,28 +107,26 @@ mod tests {
     #[test]
     fn agrees_with_a_map_through_inserts_and_removals() {
         let count = 64_u32;
-        let mut blocks = vec![KvBlock::default(); count as usize];
-        let mut index = BlockIndex::new(count);
+        let mut nodes = vec![PrefixNode::default(); count as usize];
+        let mut held = vec![false; count as usize];
+        let mut index = RunIndex::new(count);
         let mut model = BTreeMap::new();
         for step in 0..20_000_u64 {
             let row = (mix(step, 1) % u64::from(count)) as u32;
-            // Few tags, so that entries collide; the high half tells them apart.
-            let hash = (u64::from(row) << 32) | (mix(step, 2) % 7);
-            let block = &mut blocks[row as usize];
-            if block.indexed {
-                block.indexed = false;
-                index.remove(row, &blocks);
-                model.remove(&blocks[row as usize].hash);
+            if held[row as usize] {
+                index.remove(row, &nodes);
+                model.remove(&nodes[row as usize].key);
             } else {
-                block.hash = hash;
-                block.indexed = true;
-                assert_eq!(index.insert(row, &blocks), Ok(()));
-                model.insert(hash, row);
+                // Few tags, so that entries collide; the high half tells them apart.
+                nodes[row as usize].key = (u64::from(row) << 32) | (mix(step, 2) % 7);
+                assert_eq!(index.insert(row, &nodes), Ok(()));
+                model.insert(nodes[row as usize].key, row);
             }
-            for (&hash, &row) in &model {
-                assert_eq!(index.get(hash, &blocks), Some(row));
+            held[row as usize] = !held[row as usize];
+            for (&key, &row) in &model {
+                assert_eq!(index.get(key, &nodes), Some(row));
             }
         }
-        assert_eq!(index.get(u64::MAX, &blocks), None);
+        assert_eq!(index.get(u64::MAX, &nodes), None);
     }
 }

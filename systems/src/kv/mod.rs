@@ -1,12 +1,12 @@
 //! KV blocks and their pool: who holds which block, which prefix is cached, what is evicted next.
 //!
 //! A worker's blocks are entities that spawn together and lie in contiguous rows of one table, so
-//! the pool addresses them by row and every operation below takes the column as a slice.
+//! the pool addresses them by row and every operation takes the columns as slices.
 
 mod index;
 mod pool;
+mod prefix_tree;
 
-pub use index::BlockIndex;
 pub use pool::{KvPool, KvPoolUsage, PrefixHit};
 
 use bevy_ecs::prelude::*;
@@ -14,11 +14,9 @@ use bevy_ecs::prelude::*;
 /// "No block" in a link.
 pub const NO_BLOCK: u32 = u32::MAX;
 
-/// The state of one KV block. 32 bytes: two to a cache line.
+/// Who uses a KV block. 16 bytes: four to a cache line.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvBlock {
-    /// Identity of the cached prefix that ends with this block; meaningful while `indexed`.
-    pub hash: u64,
+pub struct BlockUse {
     /// Requests that hold the block.
     pub references: u32,
     /// Neighbours in the list of cached blocks that nobody holds, released earlier and later. A
@@ -26,31 +24,65 @@ pub struct KvBlock {
     pub released_earlier: u32,
     /// See `released_earlier`.
     pub released_later: u32,
-    /// Neighbours in the ring of blocks with the same hash, oldest first.
+    /// Whether a lookup can find the block.
+    pub published: bool,
+}
+
+impl Default for BlockUse {
+    fn default() -> Self {
+        Self { references: 0, released_earlier: NO_BLOCK, released_later: NO_BLOCK, published: false }
+    }
+}
+
+/// The place of a published KV block in its pool's tree of cached prefixes.
+///
+/// Blocks that hold the same prefix form a ring, oldest first. Only the oldest has a parent and a
+/// child; it stands for all of them.
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixNode {
+    /// Identity of the prefix, if the block is the first of its run.
+    pub key: u64,
+    /// The block before it in its run, [`PrefixNode::FIRST`] at the start of a run, or none in a
+    /// younger copy.
+    pub parent: u32,
+    /// The block behind it in its run.
+    pub child: u32,
+    /// Neighbours in the ring of copies.
     pub next_copy: u32,
     /// See `next_copy`.
     pub previous_copy: u32,
-    /// Whether a lookup can find the block.
-    pub indexed: bool,
 }
 
-impl Default for KvBlock {
+impl PrefixNode {
+    /// The parent of a block that starts a run: it is found by its key.
+    pub const FIRST: u32 = NO_BLOCK - 1;
+}
+
+impl Default for PrefixNode {
     fn default() -> Self {
-        Self {
-            hash: 0,
-            references: 0,
-            released_earlier: NO_BLOCK,
-            released_later: NO_BLOCK,
-            next_copy: NO_BLOCK,
-            previous_copy: NO_BLOCK,
-            indexed: false,
-        }
+        Self { key: 0, parent: NO_BLOCK, child: NO_BLOCK, next_copy: NO_BLOCK, previous_copy: NO_BLOCK }
     }
 }
 
 /// The worker that a block belongs to.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOf(pub Entity);
+
+/// The columns of a stretch of blocks.
+#[derive(Debug)]
+pub struct Blocks<'a> {
+    /// Who uses them.
+    pub usage: &'a mut [BlockUse],
+    /// Where they are in the tree of cached prefixes.
+    pub nodes: &'a mut [PrefixNode],
+}
+
+impl Blocks<'_> {
+    /// The same columns for a shorter while.
+    pub fn reborrow(&mut self) -> Blocks<'_> {
+        Blocks { usage: self.usage, nodes: self.nodes }
+    }
+}
 
 /// The blocks that a request holds, first to last, as rows within its worker's pool.
 #[derive(Component, Clone, Debug, Default, PartialEq, Eq)]

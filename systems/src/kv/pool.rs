@@ -2,7 +2,9 @@
 
 use bevy_ecs::prelude::*;
 
-use super::{BlockIndex, BlockTable, KvBlock, NO_BLOCK};
+use super::prefix_tree::PrefixTree;
+use super::{BlockTable, BlockUse, Blocks, NO_BLOCK};
+use crate::prefix::Run;
 
 /// The pool of one worker (of one rank, under attention data parallelism).
 ///
@@ -20,7 +22,7 @@ pub struct KvPool {
     cached: u32,
     cached_oldest: u32,
     cached_newest: u32,
-    index: BlockIndex,
+    tree: PrefixTree,
 }
 
 /// How many blocks of a pool are in each state.
@@ -56,15 +58,16 @@ impl KvPool {
             cached: 0,
             cached_oldest: NO_BLOCK,
             cached_newest: NO_BLOCK,
-            index: BlockIndex::new(capacity),
+            tree: PrefixTree::new(capacity),
         }
     }
 
-    /// This pool's part of the column of all blocks.
+    /// This pool's part of the columns of all blocks.
     #[must_use]
     #[inline]
-    pub fn rows<'a>(&self, column: &'a mut [KvBlock]) -> &'a mut [KvBlock] {
-        &mut column[self.first_row..self.first_row + self.capacity as usize]
+    pub fn own_rows<'a>(&self, all: &'a mut Blocks<'_>) -> Blocks<'a> {
+        let rows = self.first_row..self.first_row + self.capacity as usize;
+        Blocks { usage: &mut all.usage[rows.clone()], nodes: &mut all.nodes[rows] }
     }
 
     /// Blocks in the pool.
@@ -86,75 +89,79 @@ impl KvPool {
         self.free + self.cached
     }
 
-    /// Walks `hashes` while blocks are resident, writing their rows to `hit_rows`.
-    pub fn look_up(&self, hashes: impl Iterator<Item = u64>, blocks: &[KvBlock], hit_rows: &mut Vec<u32>) -> PrefixHit {
+    /// Finds the leading blocks that are resident, writing their rows to `hit_rows`.
+    pub fn look_up(&self, runs: impl Iterator<Item = Run>, blocks: &Blocks<'_>, hit_rows: &mut Vec<u32>) -> PrefixHit {
         hit_rows.clear();
-        let mut active = 0;
-        for hash in hashes {
-            let Some(row) = self.index.get(hash, blocks) else { break };
-            active += u32::from(blocks[row as usize].references > 0);
-            hit_rows.push(row);
-        }
-        PrefixHit { blocks: hit_rows.len() as u32, active }
+        self.tree.look_up(runs, blocks.nodes, hit_rows);
+        let active = hit_rows.iter().filter(|&&row| blocks.usage[row as usize].references > 0).count();
+        PrefixHit { blocks: hit_rows.len() as u32, active: active as u32 }
     }
 
     /// Adds a holder to resident blocks.
-    pub fn pin(&mut self, rows: &[u32], blocks: &mut [KvBlock]) {
+    pub fn pin(&mut self, rows: &[u32], blocks: &mut Blocks<'_>) {
         for &row in rows {
-            if blocks[row as usize].references == 0 {
-                self.unlink_cached(row, blocks);
+            if blocks.usage[row as usize].references == 0 {
+                self.unlink_cached(row, blocks.usage);
             }
-            blocks[row as usize].references += 1;
+            blocks.usage[row as usize].references += 1;
         }
     }
 
     /// Gives out `count` blocks at the end of `rows`, evicting cached ones once no free one is
     /// left; gives out none and returns `false` if there are not enough.
     #[must_use]
-    pub fn allocate(&mut self, count: u32, blocks: &mut [KvBlock], rows: &mut Vec<u32>) -> bool {
+    pub fn allocate(&mut self, count: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> bool {
         if count > self.available() {
             return false;
         }
         rows.reserve(count as usize);
         for _ in 0..count {
-            let row = self.take_free(blocks).unwrap_or_else(|| self.evict_oldest(blocks));
-            blocks[row as usize].references = 1;
+            let row = self.take_free(blocks.usage).unwrap_or_else(|| self.evict_oldest(blocks));
+            blocks.usage[row as usize].references = 1;
             rows.push(row);
         }
         true
     }
 
-    /// Makes blocks `table.published..` findable under `hashes`, one hash each.
-    pub fn publish(&mut self, hashes: impl Iterator<Item = u64>, blocks: &mut [KvBlock], table: &mut BlockTable) {
-        for hash in hashes {
-            let row = table.rows[table.published as usize];
-            self.publish_block(row, hash, blocks);
-            table.published += 1;
+    /// Makes a request's blocks findable, from the first unpublished one on, run by run.
+    pub fn publish(&mut self, runs: impl Iterator<Item = Run>, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
+        for run in runs {
+            debug_assert_eq!(run.blocks.start, table.published);
+            for block in run.blocks.clone() {
+                let row = table.rows[block as usize];
+                blocks.usage[row as usize].published = true;
+                if run.starts && block == run.blocks.start {
+                    self.tree.publish_first(row, run.key, blocks.nodes);
+                } else {
+                    self.tree.publish_next(row, table.rows[block as usize - 1], blocks.nodes);
+                }
+            }
+            table.published = run.blocks.end;
         }
     }
 
     /// Takes a request's hold off all its blocks, last to first, and empties its table.
     ///
     /// The first `complete` blocks stay cached when nobody else holds them; the rest become free.
-    pub fn release(&mut self, complete: u32, blocks: &mut [KvBlock], table: &mut BlockTable) {
+    pub fn release(&mut self, complete: u32, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
         for (block, &row) in table.rows.iter().enumerate().rev() {
-            let state = &mut blocks[row as usize];
+            let state = &mut blocks.usage[row as usize];
             debug_assert!(state.references > 0, "only a held block can be released");
             state.references -= 1;
             if state.references > 0 {
                 continue;
             }
             if (block as u32) < complete {
-                self.append_cached(row, blocks);
+                self.append_cached(row, blocks.usage);
             } else {
-                self.give_free(row, blocks);
+                self.give_free(row, blocks.usage);
             }
         }
         table.rows.clear();
         table.published = 0;
     }
 
-    fn take_free(&mut self, blocks: &[KvBlock]) -> Option<u32> {
+    fn take_free(&mut self, usage: &[BlockUse]) -> Option<u32> {
         if self.free == 0 {
             return None;
         }
@@ -165,169 +172,176 @@ impl KvPool {
             return Some(row);
         }
         let row = self.free_head;
-        self.free_head = blocks[row as usize].released_later;
+        self.free_head = usage[row as usize].released_later;
         Some(row)
     }
 
-    fn give_free(&mut self, row: u32, blocks: &mut [KvBlock]) {
-        debug_assert!(!blocks[row as usize].indexed, "an incomplete block is never published");
-        blocks[row as usize].released_later = self.free_head;
+    fn give_free(&mut self, row: u32, usage: &mut [BlockUse]) {
+        debug_assert!(!usage[row as usize].published, "an incomplete block is never published");
+        usage[row as usize].released_later = self.free_head;
         self.free_head = row;
         self.free += 1;
     }
 
-    fn evict_oldest(&mut self, blocks: &mut [KvBlock]) -> u32 {
+    fn evict_oldest(&mut self, blocks: &mut Blocks<'_>) -> u32 {
         let row = self.cached_oldest;
         debug_assert_ne!(row, NO_BLOCK, "callers check that enough blocks are available");
-        self.unlink_cached(row, blocks);
-        if blocks[row as usize].indexed {
-            self.unpublish_block(row, blocks);
+        self.unlink_cached(row, blocks.usage);
+        if blocks.usage[row as usize].published {
+            blocks.usage[row as usize].published = false;
+            self.tree.unpublish(row, blocks.nodes);
         }
         row
     }
 
-    fn append_cached(&mut self, row: u32, blocks: &mut [KvBlock]) {
+    fn append_cached(&mut self, row: u32, usage: &mut [BlockUse]) {
         let newest = self.cached_newest;
-        let block = &mut blocks[row as usize];
+        let block = &mut usage[row as usize];
         block.released_earlier = newest;
         block.released_later = NO_BLOCK;
         match newest {
             NO_BLOCK => self.cached_oldest = row,
-            _ => blocks[newest as usize].released_later = row,
+            _ => usage[newest as usize].released_later = row,
         }
         self.cached_newest = row;
         self.cached += 1;
     }
 
-    fn unlink_cached(&mut self, row: u32, blocks: &mut [KvBlock]) {
-        let KvBlock { released_earlier, released_later, .. } = blocks[row as usize];
+    fn unlink_cached(&mut self, row: u32, usage: &mut [BlockUse]) {
+        let BlockUse { released_earlier, released_later, .. } = usage[row as usize];
         match released_earlier {
             NO_BLOCK => self.cached_oldest = released_later,
-            earlier => blocks[earlier as usize].released_later = released_later,
+            earlier => usage[earlier as usize].released_later = released_later,
         }
         match released_later {
             NO_BLOCK => self.cached_newest = released_earlier,
-            later => blocks[later as usize].released_earlier = released_earlier,
+            later => usage[later as usize].released_earlier = released_earlier,
         }
         self.cached -= 1;
-    }
-
-    fn publish_block(&mut self, row: u32, hash: u64, blocks: &mut [KvBlock]) {
-        let block = &mut blocks[row as usize];
-        block.hash = hash;
-        block.indexed = true;
-        let (next, previous) = match self.index.insert(row, blocks) {
-            Ok(()) => (row, row),
-            Err(oldest) => (oldest, blocks[oldest as usize].previous_copy),
-        };
-        blocks[row as usize].next_copy = next;
-        blocks[row as usize].previous_copy = previous;
-        blocks[previous as usize].next_copy = row;
-        blocks[next as usize].previous_copy = row;
-    }
-
-    fn unpublish_block(&mut self, row: u32, blocks: &mut [KvBlock]) {
-        let KvBlock { next_copy, previous_copy, .. } = blocks[row as usize];
-        if next_copy == row {
-            self.index.remove(row, blocks);
-        } else {
-            // The next younger copy answers lookups from now on, if this one did.
-            self.index.replace(row, next_copy, blocks);
-            blocks[next_copy as usize].previous_copy = previous_copy;
-            blocks[previous_copy as usize].next_copy = next_copy;
-        }
-        blocks[row as usize].indexed = false;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::PrefixNode;
 
     struct Fixture {
         pool: KvPool,
-        blocks: Vec<KvBlock>,
+        usage: Vec<BlockUse>,
+        nodes: Vec<PrefixNode>,
+    }
+
+    /// A prompt of `count` blocks, cut into runs of two.
+    fn runs(prompt: u64, from: u32, count: u32) -> impl Iterator<Item = Run> {
+        (0..count.div_ceil(2)).filter_map(move |run| {
+            let (start, end) = ((2 * run).max(from), (2 * run + 2).min(count));
+            let key = prompt * 1000 + u64::from(run);
+            (start < end).then(|| Run { key, starts: start == 2 * run, blocks: start..end })
+        })
     }
 
     impl Fixture {
         fn new(capacity: u32) -> Self {
-            Self { pool: KvPool::new(0, capacity), blocks: vec![KvBlock::default(); capacity as usize] }
+            let rows = capacity as usize;
+            Self {
+                pool: KvPool::new(0, capacity),
+                usage: vec![BlockUse::default(); rows],
+                nodes: vec![PrefixNode::default(); rows],
+            }
         }
 
-        fn hold(&mut self, hashes: &[u64], extra: u32) -> BlockTable {
+        fn on_pool<T>(&mut self, act: impl FnOnce(&mut KvPool, &mut Blocks<'_>) -> T) -> T {
+            act(&mut self.pool, &mut Blocks { usage: &mut self.usage, nodes: &mut self.nodes })
+        }
+
+        /// A request that holds and publishes `blocks` new blocks, and holds `extra` more.
+        fn hold(&mut self, prompt: u64, blocks: u32, extra: u32) -> BlockTable {
             let mut table = BlockTable::default();
-            assert!(self.pool.allocate(hashes.len() as u32 + extra, &mut self.blocks, &mut table.rows));
-            self.pool.publish(hashes.iter().copied(), &mut self.blocks, &mut table);
+            self.on_pool(|pool, columns| {
+                assert!(pool.allocate(blocks + extra, columns, &mut table.rows));
+                pool.publish(runs(prompt, 0, blocks), columns, &mut table);
+            });
             table
         }
 
-        fn hits(&self, hashes: &[u64]) -> PrefixHit {
-            self.pool.look_up(hashes.iter().copied(), &self.blocks, &mut Vec::new())
+        fn hit(&mut self, prompt: u64, blocks: u32) -> (PrefixHit, Vec<u32>) {
+            let mut rows = Vec::new();
+            let hit = self.on_pool(|pool, columns| pool.look_up(runs(prompt, 0, blocks), columns, &mut rows));
+            (hit, rows)
         }
 
         fn release(&mut self, mut table: BlockTable) {
             let complete = table.published;
-            self.pool.release(complete, &mut self.blocks, &mut table);
+            self.on_pool(|pool, columns| pool.release(complete, columns, &mut table));
         }
     }
 
     #[test]
     fn cached_blocks_are_found_until_they_are_evicted_suffix_first() {
         let mut f = Fixture::new(4);
-        let a = f.hold(&[10, 11, 12], 1);
+        let a = f.hold(1, 3, 1);
         assert_eq!(f.pool.usage(), KvPoolUsage { free: 0, active: 4, cached: 0 });
-        assert_eq!(f.hits(&[10, 11, 99]), PrefixHit { blocks: 2, active: 2 });
+        assert_eq!(f.hit(1, 2).0, PrefixHit { blocks: 2, active: 2 });
         f.release(a);
         assert_eq!(f.pool.usage(), KvPoolUsage { free: 1, active: 0, cached: 3 });
-        assert_eq!(f.hits(&[10, 11, 12]), PrefixHit { blocks: 3, active: 0 });
-        let _b = f.hold(&[], 2);
-        assert_eq!(f.hits(&[10, 11, 12]).blocks, 2, "the last block of the prompt went first");
+        assert_eq!(f.hit(1, 4).0, PrefixHit { blocks: 3, active: 0 });
+        let _b = f.hold(2, 0, 2);
+        assert_eq!(f.hit(1, 3).0.blocks, 2, "the last block of the prompt went first");
+        let _c = f.hold(2, 0, 1);
+        assert_eq!(f.hit(1, 3).0.blocks, 1, "then the one before it, within the run");
     }
 
     #[test]
     fn allocation_is_all_or_nothing() {
         let mut f = Fixture::new(3);
-        let _held = f.hold(&[1], 0);
+        let _held = f.hold(1, 1, 0);
         let mut rows = Vec::new();
-        assert!(!f.pool.allocate(3, &mut f.blocks, &mut rows));
+        assert!(!f.on_pool(|pool, columns| pool.allocate(3, columns, &mut rows)));
         assert!(rows.is_empty());
-        assert!(f.pool.allocate(2, &mut f.blocks, &mut rows));
+        assert!(f.on_pool(|pool, columns| pool.allocate(2, columns, &mut rows)));
         assert_eq!(f.pool.usage().active, 3);
     }
 
     #[test]
     fn the_oldest_surviving_copy_answers() {
-        let mut f = Fixture::new(3);
-        let (a, b, c) = (f.hold(&[7], 0), f.hold(&[7], 0), f.hold(&[7], 0));
-        let row = |f: &Fixture| {
-            let mut rows = Vec::new();
-            f.pool.look_up([7].into_iter(), &f.blocks, &mut rows);
-            rows[0]
-        };
-        let (first, second, third) = (a.rows[0], b.rows[0], c.rows[0]);
-        assert_eq!(row(&f), first);
-        f.release(b);
-        let d = f.hold(&[], 1);
-        assert_eq!((d.rows[0], row(&f)), (second, first), "a middle copy leaves without a trace");
-        f.release(a);
-        let _e = f.hold(&[], 1);
-        assert_eq!(row(&f), third);
-        f.release(c);
-        let _f = f.hold(&[], 1);
-        assert_eq!(f.hits(&[7]).blocks, 0);
+        for blocks in [1, 2] {
+            let mut f = Fixture::new(3 * blocks);
+            let (a, b, c) = (f.hold(7, blocks, 0), f.hold(7, blocks, 0), f.hold(7, blocks, 0));
+            let rows = [a.rows.clone(), b.rows.clone(), c.rows.clone()];
+            assert_eq!(f.hit(7, blocks).1, rows[0]);
+            f.release(b);
+            let _d = f.hold(8, 0, blocks);
+            assert_eq!(f.hit(7, blocks).1, rows[0], "a middle copy leaves without a trace");
+            f.release(a);
+            let _e = f.hold(8, 0, blocks);
+            assert_eq!(f.hit(7, blocks).1, rows[2]);
+            f.release(c);
+            let _f = f.hold(8, 0, blocks);
+            assert_eq!(f.hit(7, blocks).0.blocks, 0);
+        }
+    }
+
+    #[test]
+    fn a_prefix_goes_on_behind_whichever_copy_its_request_holds() {
+        let mut f = Fixture::new(8);
+        let _a = f.hold(1, 1, 0);
+        let mut b = f.hold(1, 1, 1);
+        // `b` holds the younger copy of the first block, and is the first to complete the second.
+        f.on_pool(|pool, columns| pool.publish(runs(1, 1, 2), columns, &mut b));
+        assert_eq!(f.hit(1, 2).0.blocks, 2);
     }
 
     #[test]
     fn a_pinned_block_is_not_evicted() {
         let mut f = Fixture::new(2);
-        let a = f.hold(&[1, 2], 0);
+        let a = f.hold(1, 2, 0);
         f.release(a);
-        let mut rows = Vec::new();
-        f.pool.look_up([1].into_iter(), &f.blocks, &mut rows);
-        f.pool.pin(&rows, &mut f.blocks);
+        let (_, rows) = f.hit(1, 1);
+        f.on_pool(|pool, columns| pool.pin(&rows, columns));
         assert_eq!(f.pool.usage(), KvPoolUsage { free: 0, active: 1, cached: 1 });
-        assert!(!f.pool.allocate(2, &mut f.blocks, &mut Vec::new()));
-        let _b = f.hold(&[], 1);
-        assert_eq!(f.hits(&[1, 2]).blocks, 1);
+        assert!(!f.on_pool(|pool, columns| pool.allocate(2, columns, &mut Vec::new())));
+        let _b = f.hold(2, 0, 1);
+        assert_eq!(f.hit(1, 2).0.blocks, 1);
     }
 }

@@ -4,6 +4,8 @@
 //! by all tokens before its end. Nothing here looks at tokens one by one: a trace gives an id for
 //! each run of tokens, and what a workload makes up is unique by construction.
 
+use std::ops::Range;
+
 use bevy_ecs::prelude::*;
 
 /// Odd constants that keep the kinds of identity apart.
@@ -95,15 +97,65 @@ impl PromptIdentity {
         }
     }
 
-    /// The identities of blocks `from..to`, in order.
-    pub fn block_hashes(&self, block_size: u32, from: u32, to: u32) -> impl Iterator<Item = u64> + '_ {
-        let shared = self.shared_blocks(block_size).clamp(from, to);
-        let trace = TraceHashes::new(&self.shared, block_size, from, shared);
-        let key = if let SharedPrefix::Group { key, .. } = self.shared { key } else { 0 };
-        let group_end = if matches!(self.shared, SharedPrefix::Group { .. }) { shared } else { from };
-        let group = (from..group_end).map(move |block| mix(key ^ GROUP_SALT, u64::from(block)));
-        let own = (shared..to).map(move |block| mix(self.stream, u64::from(block)));
-        trace.chain(group).chain(own)
+    /// The runs that blocks `from..to` lie in, in order.
+    pub fn runs(&self, block_size: u32, from: u32, to: u32) -> Runs<'_> {
+        Runs { identity: self, block_size, shared: self.shared_blocks(block_size), next: from, end: to }
+    }
+}
+
+/// Consecutive blocks of a prompt, each determined by the one before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Identity of the run's first block, and with it of all before and of all that follow.
+    pub key: u64,
+    /// Whether `blocks` begins with the run's first block.
+    pub starts: bool,
+    /// Positions of the blocks in the prompt.
+    pub blocks: Range<u32>,
+}
+
+/// Iterator over the [`Run`]s of a prompt.
+#[derive(Clone, Debug)]
+pub struct Runs<'a> {
+    identity: &'a PromptIdentity,
+    block_size: u32,
+    shared: u32,
+    next: u32,
+    end: u32,
+}
+
+impl Runs<'_> {
+    /// The whole run that block `block` lies in: its key and its blocks.
+    fn run_of(&self, block: u32) -> (u64, Range<u32>) {
+        if block >= self.shared {
+            return (self.identity.stream, self.shared..u32::MAX);
+        }
+        match &self.identity.shared {
+            SharedPrefix::Trace { chain, tokens_per_id, .. } => {
+                let (block_size, tokens_per_id) = (u64::from(self.block_size), u64::from(*tokens_per_id));
+                // A block belongs to the id that holds its last token.
+                let id = ((u64::from(block) + 1) * block_size - 1) / tokens_per_id;
+                let first = id * tokens_per_id / block_size;
+                let behind = (id + 1) * tokens_per_id / block_size;
+                (chain[id as usize], first as u32..behind.min(u64::from(self.shared)) as u32)
+            }
+            SharedPrefix::Group { key, .. } => (mix(GROUP_SALT, *key), 0..self.shared),
+            SharedPrefix::None => (self.identity.stream, 0..u32::MAX),
+        }
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        if self.next >= self.end {
+            return None;
+        }
+        let (key, whole) = self.run_of(self.next);
+        let run = Run { key, starts: whole.start == self.next, blocks: self.next..whole.end.min(self.end) };
+        self.next = run.blocks.end;
+        Some(run)
     }
 }
 
@@ -113,101 +165,73 @@ pub const fn stream(number: u64) -> u64 {
     mix(STREAM_SALT, number)
 }
 
-/// Walks the blocks of a trace prompt, stepping from id to id without a division for each block.
-struct TraceHashes<'a> {
-    chain: &'a [u64],
-    block_size: u64,
-    tokens_per_id: u64,
-    block: u32,
-    end: u32,
-    /// The id that holds the last token of `block`, and the first token behind that id.
-    id: usize,
-    id_end: u64,
-}
-
-impl<'a> TraceHashes<'a> {
-    fn new(shared: &'a SharedPrefix, block_size: u32, from: u32, to: u32) -> Self {
-        let block_size = u64::from(block_size);
-        let SharedPrefix::Trace { chain, tokens_per_id, .. } = shared else {
-            return Self { chain: &[], block_size, tokens_per_id: 1, block: 0, end: 0, id: 0, id_end: 0 };
-        };
-        let tokens_per_id = u64::from(*tokens_per_id);
-        let id = u64::from(from) * block_size / tokens_per_id;
-        Self {
-            chain,
-            block_size,
-            tokens_per_id,
-            block: from,
-            end: to,
-            id: id as usize,
-            id_end: (id + 1) * tokens_per_id,
-        }
-    }
-}
-
-impl Iterator for TraceHashes<'_> {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        if self.block >= self.end {
-            return None;
-        }
-        let block_end = (u64::from(self.block) + 1) * self.block_size;
-        while self.id_end < block_end {
-            self.id += 1;
-            self.id_end += self.tokens_per_id;
-        }
-        let hash = mix(self.chain[self.id], u64::from(self.block));
-        self.block += 1;
-        Some(hash)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn hashes(identity: &PromptIdentity, block_size: u32, to: u32) -> Vec<u64> {
-        identity.block_hashes(block_size, 0, to).collect()
+    /// The identity of each block: its run's key and its place in the run.
+    fn blocks(identity: &PromptIdentity, block_size: u32, to: u32) -> Vec<(u64, u32)> {
+        let runs = identity.runs(block_size, 0, to);
+        runs.flat_map(|run| {
+            assert!(run.starts);
+            let start = run.blocks.start;
+            run.blocks.map(move |block| (run.key, block - start))
+        })
+        .collect()
     }
 
     #[test]
     fn equal_ids_give_equal_blocks_and_the_first_different_id_ends_the_sharing() {
         let a = PromptIdentity::from_trace_ids(&[1, 2, 3], 100, 250, 0);
         let b = PromptIdentity::from_trace_ids(&[1, 2, 4], 100, 250, 1);
-        let (a, b) = (hashes(&a, 64, 3), hashes(&b, 64, 3));
-        assert_eq!(a[..3], b[..3], "192 tokens lie within ids 1 and 2");
-        let c = PromptIdentity::from_trace_ids(&[1, 2, 4], 90, 250, 2);
-        assert_ne!(a[2], hashes(&c, 64, 3)[2]);
+        assert_eq!(blocks(&a, 64, 3), blocks(&b, 64, 3), "192 tokens lie within ids 1 and 2");
+        let (a, b) = (blocks(&a, 32, 7), blocks(&b, 32, 7));
+        assert_eq!(a[..6], b[..6]);
+        assert_ne!(a[6], b[6], "block 6 ends at token 224, in the third id");
     }
 
     #[test]
     fn a_block_depends_on_everything_before_it() {
         let a = PromptIdentity::from_trace_ids(&[1, 7], 64, 128, 0);
         let b = PromptIdentity::from_trace_ids(&[2, 7], 64, 128, 1);
-        assert_ne!(hashes(&a, 64, 2)[1], hashes(&b, 64, 2)[1]);
+        assert_ne!(blocks(&a, 64, 2)[1], blocks(&b, 64, 2)[1]);
     }
 
     #[test]
     fn blocks_behind_the_prompt_belong_to_the_request() {
         let a = PromptIdentity::from_trace_ids(&[1], 64, 64, 0);
         let b = PromptIdentity::from_trace_ids(&[1], 64, 64, 1);
-        let (a, b) = (hashes(&a, 32, 4), hashes(&b, 32, 4));
+        let (a, b) = (blocks(&a, 32, 4), blocks(&b, 32, 4));
         assert_eq!(a[..2], b[..2]);
         assert_ne!(a[2], b[2]);
         assert_ne!(a[3], b[3]);
     }
 
     #[test]
-    fn a_walk_from_the_middle_gives_the_same_identities() {
+    fn a_shorter_prompt_ends_inside_a_run_of_the_longer_one() {
+        let long = PromptIdentity::from_trace_ids(&[5, 6], 512, 1024, 0);
+        let short = PromptIdentity::from_trace_ids(&[5, 6], 512, 700, 1);
+        let (long, short) = (blocks(&long, 64, 16), blocks(&short, 64, 12));
+        assert_eq!(long[..10], short[..10]);
+        assert_ne!(long[10], short[10], "700 tokens end inside the eleventh block");
+    }
+
+    #[test]
+    fn runs_from_the_middle_are_parts_of_the_same_runs() {
         for (tokens_per_id, block_size) in [(512, 64), (100, 64), (64, 512), (48, 36), (7, 5)] {
             let ids: Vec<u64> = (0..40).collect();
             let identity = PromptIdentity::from_trace_ids(&ids, tokens_per_id, 40 * tokens_per_id, 3);
-            let blocks = identity.shared_blocks(block_size) + 3;
-            let whole = hashes(&identity, block_size, blocks);
-            for from in 0..blocks {
-                let rest: Vec<u64> = identity.block_hashes(block_size, from, blocks).collect();
-                assert_eq!(rest, whole[from as usize..]);
+            let end = identity.shared_blocks(block_size) + 3;
+            let whole: Vec<Run> = identity.runs(block_size, 0, end).collect();
+            assert!(whole.iter().zip(&whole[1..]).all(|(a, b)| a.blocks.end == b.blocks.start && a.key != b.key));
+            for from in 0..end {
+                let rest: Vec<Run> = identity.runs(block_size, from, end).collect();
+                let kept: Vec<Run> = whole.iter().filter(|run| run.blocks.end > from).cloned().collect();
+                assert_eq!(rest.len(), kept.len());
+                for (part, whole) in rest.iter().zip(&kept) {
+                    assert_eq!((part.key, part.blocks.end), (whole.key, whole.blocks.end));
+                    assert_eq!(part.starts, part.blocks.start == whole.blocks.start);
+                }
             }
         }
     }
@@ -219,7 +243,7 @@ mod tests {
             stream: stream(number),
             continued: true,
         };
-        let (a, b) = (hashes(&turn(1), 64, 4), hashes(&turn(2), 64, 4));
+        let (a, b) = (blocks(&turn(1), 64, 4), blocks(&turn(2), 64, 4));
         assert_eq!(a[..2], b[..2]);
         assert_ne!(a[2], b[2]);
     }

@@ -8,7 +8,7 @@ use bevy_ecs::prelude::*;
 use super::components::{Ending, PassClock, Phase, TokenRun, WorkerData, WorkerDataItem};
 use super::vllm::{Requests, Scratch, begin_pass};
 use crate::clock::Clock;
-use crate::kv::KvBlock;
+use crate::kv::{BlockUse, Blocks, PrefixNode};
 use crate::metrics::PassStatistics;
 use crate::time::VirtualTime;
 use crate::timing::{DecodeBatch, whole_ns_ms};
@@ -83,12 +83,17 @@ pub fn run_passes(
     mut scratch: Local<Scratch>,
     mut workers: Query<WorkerData>,
     mut requests: Requests,
-    mut all_blocks: Query<&mut KvBlock>,
+    mut all_blocks: Query<(&mut BlockUse, &mut PrefixNode)>,
 ) {
     // Every block is in one table; its rows follow the order in which the pools were spawned.
     let mut tables = all_blocks.contiguous_iter_mut().into_iter().flatten();
-    let mut column = tables.next();
-    let blocks = column.as_mut().map_or(&mut [][..], |column| column.bypass_change_detection());
+    let mut columns = tables.next();
+    let blocks = match &mut columns {
+        Some((usage, nodes)) => {
+            Blocks { usage: usage.bypass_change_detection(), nodes: nodes.bypass_change_detection() }
+        }
+        None => Blocks { usage: &mut [], nodes: &mut [] },
+    };
 
     let mut run = PassRun {
         horizon: *horizon,
@@ -121,7 +126,7 @@ struct PassRun<'a, 'ww, 'ws, 'rw, 'rs> {
     scratch: &'a mut Scratch,
     workers: &'a mut Query<'ww, 'ws, WorkerData>,
     requests: &'a mut Requests<'rw, 'rs>,
-    blocks: &'a mut [KvBlock],
+    blocks: Blocks<'a>,
 }
 
 impl PassRun<'_, '_, '_, '_, '_> {
@@ -211,7 +216,7 @@ impl PassRun<'_, '_, '_, '_, '_> {
             self.clock.note(last_start);
             passes
         } else {
-            let blocks = data.pool.rows(self.blocks);
+            let blocks = data.pool.own_rows(&mut self.blocks);
             begin_pass(&mut data, self.requests, blocks, self.scratch, at.ms());
             1
         };

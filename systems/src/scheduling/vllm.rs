@@ -11,7 +11,7 @@ use bevy_ecs::prelude::*;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 
 use super::components::{Due, Ending, Member, Phase, RequestData, Sequence, TokenRun, WorkerDataItem};
-use crate::kv::KvBlock;
+use crate::kv::Blocks;
 use crate::timing::{DecodeBatch, PrefillBatch, whole_ns_ms};
 
 /// Access to the requests of the world.
@@ -21,7 +21,7 @@ pub type Requests<'w, 's> = Query<'w, 's, RequestData>;
 pub(super) struct PassBuilder<'a, 'w, 's, 'rw, 'rs> {
     worker: &'a mut WorkerDataItem<'w, 's>,
     requests: &'a mut Requests<'rw, 'rs>,
-    blocks: &'a mut [KvBlock],
+    blocks: Blocks<'a>,
     scratch: &'a mut Scratch,
     now_ms: f64,
     /// Tokens that this pass may still compute.
@@ -46,7 +46,7 @@ pub struct Scratch {
 pub(super) fn begin_pass(
     worker: &mut WorkerDataItem<'_, '_>,
     requests: &mut Requests<'_, '_>,
-    blocks: &mut [KvBlock],
+    blocks: Blocks<'_>,
     scratch: &mut Scratch,
     now_ms: f64,
 ) {
@@ -118,7 +118,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
     fn grow(&mut self, request: Entity, count: u32) -> bool {
         loop {
             if let Ok(mut member) = self.requests.get_mut(request)
-                && self.worker.pool.allocate(count, self.blocks, &mut member.table.rows)
+                && self.worker.pool.allocate(count, &mut self.blocks, &mut member.table.rows)
             {
                 return true;
             }
@@ -156,10 +156,10 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
 
         let complete = if spec.prefix_caching { computed / spec.block_size } else { 0 };
         if spec.prefix_caching {
-            let hashes = member.identity.block_hashes(spec.block_size, member.table.published, complete);
-            self.worker.pool.publish(hashes, self.blocks, &mut member.table);
+            let runs = member.identity.runs(spec.block_size, member.table.published, complete);
+            self.worker.pool.publish(runs, &mut self.blocks, &mut member.table);
         }
-        self.worker.pool.release(complete, self.blocks, &mut member.table);
+        self.worker.pool.release(complete, &mut self.blocks, &mut member.table);
         self.worker.queue.requests.push_front(request);
         self.worker.queue.head_needs = None;
         self.preempted = true;
@@ -229,8 +229,8 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         // that, there would be nothing to sample the next token from.
         let findable = if wants_token { (len - 1) / spec.block_size } else { len / spec.block_size };
         let hit_rows = &mut self.scratch.hit_rows;
-        let hashes = request.identity.block_hashes(spec.block_size, 0, if spec.prefix_caching { findable } else { 0 });
-        let hit = self.worker.pool.look_up(hashes, self.blocks, hit_rows);
+        let runs = request.identity.runs(spec.block_size, 0, if spec.prefix_caching { findable } else { 0 });
+        let hit = self.worker.pool.look_up(runs, &self.blocks, hit_rows);
         let needs = len.div_ceil(spec.block_size) - hit.active;
         if needs > available {
             self.worker.queue.head_needs = Some(needs);
@@ -242,11 +242,11 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
             return false;
         }
 
-        self.worker.pool.pin(hit_rows, self.blocks);
+        self.worker.pool.pin(hit_rows, &mut self.blocks);
         request.table.rows.extend_from_slice(hit_rows);
         request.table.published = hit.blocks;
         let fresh = after.div_ceil(spec.block_size) - hit.blocks;
-        let allocated = self.worker.pool.allocate(fresh, self.blocks, &mut request.table.rows);
+        let allocated = self.worker.pool.allocate(fresh, &mut self.blocks, &mut request.table.rows);
         debug_assert!(allocated, "the whole known length was tested against the pool");
 
         let batch = &mut *self.worker.batch;
@@ -277,8 +277,8 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         if spec.prefix_caching {
             let complete = member.identity.shared_blocks(spec.block_size).min(after / spec.block_size);
             if complete > member.table.published {
-                let hashes = member.identity.block_hashes(spec.block_size, member.table.published, complete);
-                self.worker.pool.publish(hashes, self.blocks, &mut member.table);
+                let runs = member.identity.runs(spec.block_size, member.table.published, complete);
+                self.worker.pool.publish(runs, &mut self.blocks, &mut member.table);
                 self.worker.queue.head_needs = None;
             }
         }
@@ -360,16 +360,16 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
             members.remove(index);
         }
         if !spec.prefix_caching {
-            self.worker.pool.release(0, self.blocks, &mut member.table);
+            self.worker.pool.release(0, &mut self.blocks, &mut member.table);
             return;
         }
         // The token that this pass emits is never fed back, so it has no KV.
         let complete = member.sequence.len_at(number) / spec.block_size;
         if member.identity.continued {
-            let hashes = member.identity.block_hashes(spec.block_size, member.table.published, complete);
-            self.worker.pool.publish(hashes, self.blocks, &mut member.table);
+            let runs = member.identity.runs(spec.block_size, member.table.published, complete);
+            self.worker.pool.publish(runs, &mut self.blocks, &mut member.table);
             self.worker.queue.head_needs = None;
         }
-        self.worker.pool.release(complete, self.blocks, &mut member.table);
+        self.worker.pool.release(complete, &mut self.blocks, &mut member.table);
     }
 }
