@@ -6,6 +6,7 @@
 mod index;
 mod pool;
 mod prefix_tree;
+mod release_order;
 
 pub use pool::{KvPool, KvPoolUsage, PrefixHit};
 
@@ -14,24 +15,15 @@ use bevy_ecs::prelude::*;
 /// "No block" in a link.
 pub const NO_BLOCK: u32 = u32::MAX;
 
-/// Who uses a KV block. 16 bytes: four to a cache line.
-#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+/// Who uses a KV block.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockUse {
     /// Requests that hold the block.
     pub references: u32,
-    /// Neighbours in the list of cached blocks that nobody holds, released earlier and later. A
-    /// free block's `released_later` is the next free block.
-    pub released_earlier: u32,
-    /// See `released_earlier`.
-    pub released_later: u32,
+    /// Which release of its pool last left it without a holder; meaningful while it is cached.
+    pub last_release: u32,
     /// Whether a lookup can find the block.
     pub published: bool,
-}
-
-impl Default for BlockUse {
-    fn default() -> Self {
-        Self { references: 0, released_earlier: NO_BLOCK, released_later: NO_BLOCK, published: false }
-    }
 }
 
 /// The place of a published KV block in its pool's tree of cached prefixes.

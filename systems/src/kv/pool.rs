@@ -3,25 +3,25 @@
 use bevy_ecs::prelude::*;
 
 use super::prefix_tree::PrefixTree;
-use super::{BlockTable, BlockUse, Blocks, NO_BLOCK};
+use super::release_order::ReleaseOrder;
+use super::{BlockTable, BlockUse, Blocks};
 use crate::prefix::Run;
 
 /// The pool of one worker (of one rank, under attention data parallelism).
 ///
 /// Every block is in exactly one state: *free*, *active* (somebody holds it) or *cached* (complete,
-/// held by nobody, still findable). Cached blocks wait in order of release; the one released
-/// longest ago is evicted first.
+/// held by nobody, findable if published). Of the cached blocks the one released longest ago is
+/// evicted first.
 #[derive(Component, Clone, Debug)]
 pub struct KvPool {
     first_row: usize,
     capacity: u32,
-    /// Rows below this one have been used at least once.
-    touched: u32,
-    free_head: u32,
-    free: u32,
+    /// Blocks that were given back without content.
+    free_rows: Vec<u32>,
+    /// Rows from here on have never been used.
+    untouched: u32,
     cached: u32,
-    cached_oldest: u32,
-    cached_newest: u32,
+    release_order: ReleaseOrder,
     tree: PrefixTree,
 }
 
@@ -52,12 +52,10 @@ impl KvPool {
         Self {
             first_row,
             capacity,
-            touched: 0,
-            free_head: NO_BLOCK,
-            free: capacity,
+            free_rows: Vec::new(),
+            untouched: 0,
             cached: 0,
-            cached_oldest: NO_BLOCK,
-            cached_newest: NO_BLOCK,
+            release_order: ReleaseOrder::default(),
             tree: PrefixTree::new(capacity),
         }
     }
@@ -78,15 +76,20 @@ impl KvPool {
 
     /// Blocks in each state.
     #[must_use]
-    pub const fn usage(&self) -> KvPoolUsage {
-        KvPoolUsage { free: self.free, active: self.capacity - self.free - self.cached, cached: self.cached }
+    pub fn usage(&self) -> KvPoolUsage {
+        let free = self.free();
+        KvPoolUsage { free, active: self.capacity - free - self.cached, cached: self.cached }
     }
 
     /// Blocks that can be given out: free ones, and cached ones after eviction.
     #[must_use]
     #[inline]
-    pub const fn available(&self) -> u32 {
-        self.free + self.cached
+    pub fn available(&self) -> u32 {
+        self.free() + self.cached
+    }
+
+    fn free(&self) -> u32 {
+        self.free_rows.len() as u32 + (self.capacity - self.untouched)
     }
 
     /// Finds the leading blocks that are resident, writing their rows to `hit_rows`.
@@ -97,14 +100,21 @@ impl KvPool {
         PrefixHit { blocks: hit_rows.len() as u32, active: active as u32 }
     }
 
-    /// Adds a holder to resident blocks.
-    pub fn pin(&mut self, rows: &[u32], blocks: &mut Blocks<'_>) {
-        for &row in rows {
-            if blocks.usage[row as usize].references == 0 {
-                self.unlink_cached(row, blocks.usage);
-            }
-            blocks.usage[row as usize].references += 1;
+    /// Adds a holder to the resident blocks `rows`, and puts them first into an empty table, with
+    /// room for `expected` blocks in total.
+    pub fn pin(&mut self, rows: &[u32], expected: u32, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
+        debug_assert!(table.rows.is_empty());
+        if table.rows.capacity() == 0 {
+            table.rows = self.release_order.spare_list();
         }
+        table.rows.reserve(expected.min(self.capacity) as usize);
+        for &row in rows {
+            let block = &mut blocks.usage[row as usize];
+            self.cached -= u32::from(block.references == 0);
+            block.references += 1;
+            table.rows.push(row);
+        }
+        table.published = rows.len() as u32;
     }
 
     /// Gives out `count` blocks at the end of `rows`, evicting cached ones once no free one is
@@ -116,7 +126,10 @@ impl KvPool {
         }
         rows.reserve(count as usize);
         for _ in 0..count {
-            let row = self.take_free(blocks.usage).unwrap_or_else(|| self.evict_oldest(blocks));
+            let Some(row) = self.take_free().or_else(|| self.evict_oldest(blocks)) else {
+                debug_assert!(false, "as many blocks are available as are counted");
+                return false;
+            };
             blocks.usage[row as usize].references = 1;
             rows.push(row);
         }
@@ -140,84 +153,50 @@ impl KvPool {
         }
     }
 
-    /// Takes a request's hold off all its blocks, last to first, and empties its table.
+    /// Takes a request's hold off all its blocks and empties its table.
     ///
-    /// The first `complete` blocks stay cached when nobody else holds them; the rest become free.
+    /// The first `complete` blocks stay cached when nobody else holds them, the last of them to be
+    /// evicted first; the rest become free.
     pub fn release(&mut self, complete: u32, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
-        for (block, &row) in table.rows.iter().enumerate().rev() {
-            let state = &mut blocks.usage[row as usize];
-            debug_assert!(state.references > 0, "only a held block can be released");
-            state.references -= 1;
-            if state.references > 0 {
-                continue;
-            }
-            if (block as u32) < complete {
-                self.append_cached(row, blocks.usage);
-            } else {
-                self.give_free(row, blocks.usage);
-            }
+        let mut rows = std::mem::take(&mut table.rows);
+        for row in rows.drain(complete as usize..) {
+            let block = &mut blocks.usage[row as usize];
+            debug_assert!(block.references == 1 && !block.published, "an incomplete block is its request's own");
+            block.references = 0;
+            self.free_rows.push(row);
         }
-        table.rows.clear();
+        let number = self.release_order.next_number();
+        for &row in &rows {
+            let block = &mut blocks.usage[row as usize];
+            debug_assert!(block.references > 0, "only a held block can be released");
+            block.references -= 1;
+            block.last_release = number;
+            self.cached += u32::from(block.references == 0);
+        }
+        self.release_order.append(rows);
+        self.release_order.tidy(self.capacity as usize, blocks.usage);
         table.published = 0;
     }
 
-    fn take_free(&mut self, usage: &[BlockUse]) -> Option<u32> {
-        if self.free == 0 {
-            return None;
-        }
-        self.free -= 1;
-        if self.free_head == NO_BLOCK {
-            let row = self.touched;
-            self.touched += 1;
-            return Some(row);
-        }
-        let row = self.free_head;
-        self.free_head = usage[row as usize].released_later;
-        Some(row)
+    fn take_free(&mut self) -> Option<u32> {
+        self.free_rows.pop().or_else(|| {
+            let row = self.untouched;
+            (row < self.capacity).then(|| {
+                self.untouched += 1;
+                row
+            })
+        })
     }
 
-    fn give_free(&mut self, row: u32, usage: &mut [BlockUse]) {
-        debug_assert!(!usage[row as usize].published, "an incomplete block is never published");
-        usage[row as usize].released_later = self.free_head;
-        self.free_head = row;
-        self.free += 1;
-    }
-
-    fn evict_oldest(&mut self, blocks: &mut Blocks<'_>) -> u32 {
-        let row = self.cached_oldest;
-        debug_assert_ne!(row, NO_BLOCK, "callers check that enough blocks are available");
-        self.unlink_cached(row, blocks.usage);
-        if blocks.usage[row as usize].published {
-            blocks.usage[row as usize].published = false;
+    fn evict_oldest(&mut self, blocks: &mut Blocks<'_>) -> Option<u32> {
+        let row = self.release_order.take_oldest(blocks.usage)?;
+        self.cached -= 1;
+        let block: &mut BlockUse = &mut blocks.usage[row as usize];
+        if block.published {
+            block.published = false;
             self.tree.unpublish(row, blocks.nodes);
         }
-        row
-    }
-
-    fn append_cached(&mut self, row: u32, usage: &mut [BlockUse]) {
-        let newest = self.cached_newest;
-        let block = &mut usage[row as usize];
-        block.released_earlier = newest;
-        block.released_later = NO_BLOCK;
-        match newest {
-            NO_BLOCK => self.cached_oldest = row,
-            _ => usage[newest as usize].released_later = row,
-        }
-        self.cached_newest = row;
-        self.cached += 1;
-    }
-
-    fn unlink_cached(&mut self, row: u32, usage: &mut [BlockUse]) {
-        let BlockUse { released_earlier, released_later, .. } = usage[row as usize];
-        match released_earlier {
-            NO_BLOCK => self.cached_oldest = released_later,
-            earlier => usage[earlier as usize].released_later = released_later,
-        }
-        match released_later {
-            NO_BLOCK => self.cached_newest = released_earlier,
-            later => usage[later as usize].released_earlier = released_earlier,
-        }
-        self.cached -= 1;
+        Some(row)
     }
 }
 
@@ -338,7 +317,8 @@ mod tests {
         let a = f.hold(1, 2, 0);
         f.release(a);
         let (_, rows) = f.hit(1, 1);
-        f.on_pool(|pool, columns| pool.pin(&rows, columns));
+        let mut table = BlockTable::default();
+        f.on_pool(|pool, columns| pool.pin(&rows, 1, columns, &mut table));
         assert_eq!(f.pool.usage(), KvPoolUsage { free: 0, active: 1, cached: 1 });
         assert!(!f.on_pool(|pool, columns| pool.allocate(2, columns, &mut Vec::new())));
         let _b = f.hold(2, 0, 1);

@@ -5,5 +5,5 @@ mod samples;
 mod statistics;
 
 pub use record::{Outbox, record_endings, record_unfinished};
-pub use samples::{EXACT_SAMPLES, SKETCH_RELATIVE_ERROR, Samples};
-pub use statistics::{PassStatistics, RequestStatistics, SlaBounds};
+pub use samples::{SKETCH_RELATIVE_ERROR, Samples};
+pub use statistics::{EXACT_GAPS, EXACT_REQUESTS, PassStatistics, RequestStatistics, SlaBounds};

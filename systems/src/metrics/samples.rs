@@ -2,18 +2,19 @@
 
 use dynosim_schemas::summary::Distribution;
 
-/// Up to this many distinct samples the percentiles are exact.
-pub const EXACT_SAMPLES: usize = 1 << 20;
 
 /// Bits of the mantissa that tell histogram buckets apart.
 const MANTISSA_BITS: u32 = 13;
 
-/// Beyond [`EXACT_SAMPLES`] a percentile is off by at most this share of its value: half a bucket.
+/// A percentile from a sketch is off by at most this share of its value: half a bucket.
 pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (MANTISSA_BITS + 1)) as f64;
 
 /// A growing multiset of non-negative samples.
-#[derive(Clone, Debug, Default)]
+///
+/// Up to a limit of distinct samples its percentiles are exact; beyond, they come from a sketch.
+#[derive(Clone, Debug)]
 pub struct Samples {
+    exact_limit: usize,
     moments: Moments,
     entries: Vec<Entry>,
     /// Used once there are too many distinct samples to keep them all.
@@ -27,6 +28,12 @@ struct Entry {
 }
 
 impl Samples {
+    /// No samples yet; exact up to `exact_limit` distinct ones.
+    #[must_use]
+    pub const fn exact_up_to(exact_limit: usize) -> Self {
+        Self { exact_limit, moments: Moments::NONE, entries: Vec::new(), sketch: None }
+    }
+
     /// Adds `weight` samples of `value`.
     pub fn add(&mut self, value: f64, weight: u64) {
         debug_assert!(value >= 0.0 && value.is_finite());
@@ -35,7 +42,7 @@ impl Samples {
             sketch.add(value, weight);
             return;
         }
-        if self.entries.len() == EXACT_SAMPLES {
+        if self.entries.len() == self.exact_limit {
             self.make_room();
         }
         match &mut self.sketch {
@@ -67,7 +74,7 @@ impl Samples {
     /// The statistics of 1000 / sample over the samples above zero.
     #[must_use]
     pub fn rate_distribution(&self) -> Distribution {
-        let mut rates = Moments::default();
+        let mut rates = Moments::NONE;
         self.for_each(|value, weight| {
             if value > 0.0 {
                 rates.add(1000.0 / value, weight);
@@ -98,7 +105,7 @@ impl Samples {
             }
             equal
         });
-        if self.entries.len() > EXACT_SAMPLES / 2 {
+        if self.entries.len() > self.exact_limit / 2 {
             let mut sketch = LogHistogram::default();
             self.entries.iter().for_each(|entry| sketch.add(entry.value, entry.weight));
             self.sketch = Some(sketch);
@@ -146,28 +153,33 @@ fn rank(count: u64, percentile: u64) -> u64 {
     ((scaled + 50) / 100) as u64
 }
 
-/// Mean and deviation, updated sample by sample (Welford's method, with weights).
-#[derive(Clone, Copy, Debug, Default)]
+/// Mean and deviation, from sums of the distances to the first sample: far from zero a sum of plain
+/// squares would lose the deviation in the mean.
+#[derive(Clone, Copy, Debug)]
 struct Moments {
     weight: u64,
-    mean: f64,
+    first: f64,
+    distances: f64,
     squares: f64,
     min: f64,
     max: f64,
 }
 
 impl Moments {
+    const NONE: Self = Self { weight: 0, first: 0.0, distances: 0.0, squares: 0.0, min: 0.0, max: 0.0 };
+
     fn add(&mut self, value: f64, weight: u64) {
         if weight == 0 {
             return;
         }
         if self.weight == 0 {
-            (self.min, self.max) = (value, value);
+            (self.first, self.min, self.max) = (value, value, value);
         }
         self.weight += weight;
-        let from_mean = value - self.mean;
-        self.mean += from_mean * (weight as f64 / self.weight as f64);
-        self.squares += weight as f64 * from_mean * (value - self.mean);
+        let distance = value - self.first;
+        let weighted = weight as f64 * distance;
+        self.distances += weighted;
+        self.squares += weighted * distance;
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
@@ -176,9 +188,11 @@ impl Moments {
         if self.weight == 0 {
             return Distribution::default();
         }
-        let std = (self.squares / self.weight as f64).max(0.0).sqrt();
-        let Self { weight: count, mean, min, max, .. } = *self;
-        Distribution { count, mean, min, max, median, p75, p90, p95, p99, std }
+        let weight = self.weight as f64;
+        let mean_distance = self.distances / weight;
+        let std = (self.squares / weight - mean_distance * mean_distance).max(0.0).sqrt();
+        let Self { weight: count, min, max, .. } = *self;
+        Distribution { count, mean: self.first + mean_distance, min, max, median, p75, p90, p95, p99, std }
     }
 }
 
@@ -251,6 +265,8 @@ mod tests {
     use super::*;
     use crate::prefix::mix;
 
+    const LIMIT: usize = 1 << 14;
+
     fn sorted_by_hand(samples: &[(f64, u64)]) -> Vec<f64> {
         let mut all: Vec<f64> =
             samples.iter().flat_map(|&(value, weight)| std::iter::repeat_n(value, weight as usize)).collect();
@@ -267,7 +283,7 @@ mod tests {
         for count in [1, 2, 3, 10, 101, 5000] {
             let samples: Vec<(f64, u64)> =
                 (0..count).map(|i| ((mix(i, 9) % 100_000) as f64 / 7.0, mix(i, 3) % 4 + 1)).collect();
-            let mut pool = Samples::default();
+            let mut pool = Samples::exact_up_to(LIMIT);
             samples.iter().for_each(|&(value, weight)| pool.add(value, weight));
             let sorted = sorted_by_hand(&samples);
             let d = pool.distribution();
@@ -283,28 +299,28 @@ mod tests {
 
     #[test]
     fn rates_leave_zero_gaps_out() {
-        let mut pool = Samples::default();
+        let mut pool = Samples::exact_up_to(LIMIT);
         for (gap, weight) in [(0.0, 5), (10.0, 3), (20.0, 1)] {
             pool.add(gap, weight);
         }
         let rates = pool.rate_distribution();
         assert_eq!((rates.count, rates.median, rates.min, rates.max), (4, 100.0, 50.0, 100.0));
         assert_eq!(rates.mean, (3.0 * 100.0 + 50.0) / 4.0);
-        assert_eq!(Samples::default().rate_distribution(), Distribution::default());
+        assert_eq!(Samples::exact_up_to(LIMIT).rate_distribution(), Distribution::default());
     }
 
     #[test]
     fn a_long_stream_of_few_values_stays_exact() {
-        let mut pool = Samples::default();
-        (0..3 * EXACT_SAMPLES as u64).for_each(|i| pool.add((i % 1024) as f64, 1));
+        let mut pool = Samples::exact_up_to(LIMIT);
+        (0..3 * LIMIT as u64).for_each(|i| pool.add((i % 1024) as f64, 1));
         assert!(pool.is_exact());
         assert_eq!(pool.distribution().median, 512.0);
     }
 
     #[test]
     fn a_sketch_keeps_its_error_bound() {
-        let mut pool = Samples::default();
-        let count = 2 * EXACT_SAMPLES as u64;
+        let mut pool = Samples::exact_up_to(LIMIT);
+        let count = 2 * LIMIT as u64;
         let value = |i: u64| 0.5 + i as f64 * 1e-3;
         (0..count).for_each(|i| pool.add(value(mix(i, 0) % count), 1));
         assert!(!pool.is_exact());

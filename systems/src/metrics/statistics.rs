@@ -5,19 +5,32 @@ use dynosim_schemas::request_row::{RequestRow, RequestStatus};
 use dynosim_schemas::summary::{Distribution, Goodput, Summary};
 
 use super::Samples;
+use crate::timing::round_whole;
+
+/// Up to this many completed requests their percentiles are exact.
+pub const EXACT_REQUESTS: usize = 1 << 20;
+
+/// Up to this many distinct inter-token gaps their percentiles are exact.
+pub const EXACT_GAPS: usize = 1 << 21;
 
 /// What is counted pass by pass.
-#[derive(Resource, Debug, Default)]
+#[derive(Resource, Debug)]
 pub struct PassStatistics {
     /// Tokens computed for requests with prompt work, in completed passes.
     pub prefill_tokens: u64,
     gaps_ms: Samples,
 }
 
+impl Default for PassStatistics {
+    fn default() -> Self {
+        Self { prefill_tokens: 0, gaps_ms: Samples::exact_up_to(EXACT_GAPS) }
+    }
+}
+
 impl PassStatistics {
     /// Adds `count` gaps between consecutive tokens. Gaps are whole nanoseconds.
     pub fn add_gap(&mut self, gap_ms: f64, count: u64) {
-        self.gaps_ms.add((gap_ms * 1e6).round().max(0.0) / 1e6, count);
+        self.gaps_ms.add(round_whole(gap_ms * 1e6).max(0.0) / 1e6, count);
     }
 }
 
@@ -51,7 +64,7 @@ impl SlaBounds {
 }
 
 /// What is counted request by request.
-#[derive(Resource, Debug, Default)]
+#[derive(Resource, Debug)]
 pub struct RequestStatistics {
     /// The SLA, if there is one.
     pub sla: Option<SlaBounds>,
@@ -78,7 +91,26 @@ impl RequestStatistics {
     /// Empty statistics; requests are held against `sla` if there is one.
     #[must_use]
     pub fn new(sla: Option<SlaBounds>) -> Self {
-        Self { sla, ..Self::default() }
+        let samples = || Samples::exact_up_to(EXACT_REQUESTS);
+        Self {
+            sla,
+            completed: 0,
+            rejected: 0,
+            failed: 0,
+            unfinished: 0,
+            preemptions: 0,
+            input_tokens: 0,
+            output_tokens: 0,
+            reused_tokens: 0,
+            first_admission_reused_tokens: 0,
+            duration_ms: 0.0,
+            good: 0,
+            good_output_tokens: 0,
+            ttft_ms: samples(),
+            ttst_ms: samples(),
+            tpot_ms: samples(),
+            e2e_ms: samples(),
+        }
     }
 
     /// Adds a request that has ended, or that the end of the simulation caught.

@@ -242,9 +242,9 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
             return false;
         }
 
-        self.worker.pool.pin(hit_rows, &mut self.blocks);
-        request.table.rows.extend_from_slice(hit_rows);
-        request.table.published = hit.blocks;
+        let still_wanted = sequence.output_limit.saturating_sub(sequence.generated);
+        let expected = (u64::from(len) + u64::from(still_wanted)).div_ceil(u64::from(spec.block_size));
+        self.worker.pool.pin(hit_rows, expected as u32, &mut self.blocks, &mut request.table);
         let fresh = after.div_ceil(spec.block_size) - hit.blocks;
         let allocated = self.worker.pool.allocate(fresh, &mut self.blocks, &mut request.table.rows);
         debug_assert!(allocated, "the whole known length was tested against the pool");

@@ -109,13 +109,25 @@ pub fn whole_ns_ms(ms: f64) -> f64 {
     let seconds = ms.min(LONGEST_PASS_MS) / 1000.0;
     let ns = seconds * 1e9;
     if ns < 1e9 {
-        let whole = ns.round_ties_even();
+        let whole = round_whole(ns);
         // The product is itself rounded; near a tie only the exact path may decide.
         if ((ns - whole).abs() - 0.5).abs() > 1e-6 {
             return whole / 1e9 * 1000.0;
         }
     }
     Duration::from_secs_f64(seconds).as_secs_f64() * 1000.0
+}
+
+/// Rounds a value below 2^51 to a whole number, ties to even.
+///
+/// Adding and taking away 2^52 leaves no room for a fraction. Unlike `f64::round_ties_even` it
+/// needs no call on processors without that instruction.
+#[must_use]
+#[inline]
+pub fn round_whole(value: f64) -> f64 {
+    const NO_FRACTION: f64 = (1_u64 << 52) as f64;
+    debug_assert!(value < NO_FRACTION / 2.0);
+    (value + NO_FRACTION) - NO_FRACTION
 }
 
 /// About thirty years: longer than any pass, short enough for [`Duration`].

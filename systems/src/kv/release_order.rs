@@ -1,0 +1,139 @@
+//! In which order cached blocks are evicted: the one released longest ago goes first.
+
+use std::collections::VecDeque;
+
+use super::BlockUse;
+
+/// Cached blocks that nobody holds, in order of release.
+///
+/// A request gives its blocks back together, last to first, so the order is a queue of whole
+/// releases: each keeps the request's own list of rows and is used up from its end. A block that is
+/// held again leaves its entry behind; the entry is void because the block no longer names that
+/// release as its last.
+#[derive(Clone, Debug, Default)]
+pub struct ReleaseOrder {
+    releases: VecDeque<Release>,
+    next_number: u32,
+    /// Entries, void ones included.
+    entries: usize,
+    /// Used-up lists, for the next requests.
+    spare: Vec<Vec<u32>>,
+}
+
+#[derive(Clone, Debug)]
+struct Release {
+    number: u32,
+    rows: Vec<u32>,
+}
+
+/// Used-up lists that are kept.
+const MAX_SPARE: usize = 64;
+
+impl ReleaseOrder {
+    /// The number that the blocks of the next release must name.
+    pub const fn next_number(&self) -> u32 {
+        self.next_number
+    }
+
+    /// Appends a release of `rows`, to be evicted from the end of the list on. Entries of blocks that
+    /// somebody still holds are void from the start.
+    pub fn append(&mut self, rows: Vec<u32>) {
+        if rows.is_empty() {
+            self.keep_spare(rows);
+            return;
+        }
+        self.entries += rows.len();
+        self.releases.push_back(Release { number: self.next_number, rows });
+        self.next_number = self.next_number.wrapping_add(1);
+    }
+
+    /// Takes the block that was released longest ago.
+    pub fn take_oldest(&mut self, usage: &[BlockUse]) -> Option<u32> {
+        loop {
+            let oldest = self.releases.front_mut()?;
+            let number = oldest.number;
+            while let Some(row) = oldest.rows.pop() {
+                self.entries -= 1;
+                if is_valid(row, number, usage) {
+                    return Some(row);
+                }
+            }
+            if let Some(release) = self.releases.pop_front() {
+                self.keep_spare(release.rows);
+            }
+        }
+    }
+
+    /// Drops void entries once they outnumber the `capacity` blocks that can have a valid one.
+    pub fn tidy(&mut self, capacity: usize, usage: &[BlockUse]) {
+        if self.entries <= 2 * capacity {
+            return;
+        }
+        for release in &mut self.releases {
+            release.rows.retain(|&row| is_valid(row, release.number, usage));
+        }
+        self.releases.retain(|release| !release.rows.is_empty());
+        self.entries = self.releases.iter().map(|release| release.rows.len()).sum();
+    }
+
+    /// An empty list with room from an earlier request, if there is one.
+    pub fn spare_list(&mut self) -> Vec<u32> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn keep_spare(&mut self, rows: Vec<u32>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(rows);
+        }
+    }
+}
+
+fn is_valid(row: u32, number: u32, usage: &[BlockUse]) -> bool {
+    let block = &usage[row as usize];
+    block.references == 0 && block.last_release == number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release(order: &mut ReleaseOrder, rows: &[u32], usage: &mut [BlockUse]) {
+        for &row in rows {
+            usage[row as usize] = BlockUse { references: 0, last_release: order.next_number(), published: false };
+        }
+        order.append(rows.to_vec());
+    }
+
+    #[test]
+    fn the_earliest_release_goes_first_and_its_last_block_first_of_all() {
+        let mut usage = vec![BlockUse::default(); 5];
+        let mut order = ReleaseOrder::default();
+        release(&mut order, &[0, 1, 2], &mut usage);
+        release(&mut order, &[3, 4], &mut usage);
+        let all: Vec<u32> = std::iter::from_fn(|| order.take_oldest(&usage)).collect();
+        assert_eq!(all, [2, 1, 0, 4, 3]);
+    }
+
+    #[test]
+    fn a_block_that_was_held_again_counts_from_its_last_release() {
+        let mut usage = vec![BlockUse::default(); 4];
+        let mut order = ReleaseOrder::default();
+        release(&mut order, &[0, 1, 2], &mut usage);
+        release(&mut order, &[0, 3], &mut usage);
+        usage[1].references = 1;
+        let all: Vec<u32> = std::iter::from_fn(|| order.take_oldest(&usage)).collect();
+        assert_eq!(all, [2, 3, 0]);
+    }
+
+    #[test]
+    fn void_entries_do_not_pile_up() {
+        let mut usage = vec![BlockUse::default(); 3];
+        let mut order = ReleaseOrder::default();
+        for _ in 0..1000 {
+            release(&mut order, &[0, 1, 2], &mut usage);
+            order.tidy(usage.len(), &usage);
+            assert!(order.entries <= 6);
+        }
+        assert_eq!(std::iter::from_fn(|| order.take_oldest(&usage)).count(), 3);
+    }
+}
