@@ -11,6 +11,7 @@ use super::PrefixNode;
 pub struct RunIndex {
     slots: Vec<Slot>,
     mask: usize,
+    entries: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,12 @@ impl RunIndex {
     /// An index for a pool of `blocks` blocks.
     pub fn new(blocks: u32) -> Self {
         let slots = (blocks as usize * 2).next_power_of_two().max(2);
-        Self { slots: vec![EMPTY; slots], mask: slots - 1 }
+        Self { slots: vec![EMPTY; slots], mask: slots - 1, entries: 0 }
+    }
+
+    /// Whether there are no entries.
+    pub const fn is_empty(&self) -> bool {
+        self.entries == 0
     }
 
     /// The oldest block with this key.
@@ -42,6 +48,7 @@ impl RunIndex {
             Ok(slot) => Err(self.slots[slot].row),
             Err(slot) => {
                 self.slots[slot] = Slot { tag: key as u32, row };
+                self.entries += 1;
                 Ok(())
             }
         }
@@ -62,6 +69,7 @@ impl RunIndex {
             return;
         };
         debug_assert_eq!(self.slots[hole].row, row);
+        self.entries -= 1;
         let mut slot = hole;
         loop {
             slot = (slot + 1) & self.mask;

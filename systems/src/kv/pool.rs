@@ -3,7 +3,7 @@
 use bevy_ecs::prelude::*;
 
 use super::prefix_tree::PrefixTree;
-use super::release_order::ReleaseOrder;
+use super::release_order::{Evicted, ReleaseOrder};
 use super::{BlockTable, BlockUse, Blocks};
 use crate::prefix::Run;
 
@@ -16,11 +16,15 @@ use crate::prefix::Run;
 pub struct KvPool {
     first_row: usize,
     capacity: u32,
-    /// Blocks that were given back without content.
-    free_rows: Vec<u32>,
+    /// Blocks that nobody holds and nobody can find: the free ones, and the cached ones that were
+    /// never published. They are all alike; the last one given back is the first to be used again,
+    /// while it is still in the processor's cache.
+    spare_rows: Vec<u32>,
     /// Rows from here on have never been used.
     untouched: u32,
     cached: u32,
+    /// Of the cached blocks, those that nobody can find.
+    unfindable: u32,
     release_order: ReleaseOrder,
     tree: PrefixTree,
 }
@@ -52,9 +56,10 @@ impl KvPool {
         Self {
             first_row,
             capacity,
-            free_rows: Vec::new(),
+            spare_rows: Vec::new(),
             untouched: 0,
             cached: 0,
+            unfindable: 0,
             release_order: ReleaseOrder::default(),
             tree: PrefixTree::new(capacity),
         }
@@ -89,7 +94,7 @@ impl KvPool {
     }
 
     fn free(&self) -> u32 {
-        self.free_rows.len() as u32 + (self.capacity - self.untouched)
+        self.spare_rows.len() as u32 + (self.capacity - self.untouched) - self.unfindable
     }
 
     /// Finds the leading blocks that are resident, writing their rows to `hit_rows`.
@@ -125,13 +130,12 @@ impl KvPool {
             return false;
         }
         rows.reserve(count as usize);
-        for _ in 0..count {
-            let Some(row) = self.take_free().or_else(|| self.evict_oldest(blocks)) else {
-                debug_assert!(false, "as many blocks are available as are counted");
-                return false;
-            };
-            blocks.usage[row as usize].references = 1;
-            rows.push(row);
+        let spare = count.min(self.free());
+        for _ in 0..spare {
+            self.take_spare(blocks.usage, rows);
+        }
+        for _ in spare..count {
+            self.evict_oldest(blocks, rows);
         }
         true
     }
@@ -159,12 +163,18 @@ impl KvPool {
     /// evicted first; the rest become free.
     pub fn release(&mut self, complete: u32, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
         let mut rows = std::mem::take(&mut table.rows);
-        for row in rows.drain(complete as usize..) {
+        let published = std::mem::take(&mut table.published);
+        let unfindable = complete - published;
+        // What was never published was never shared.
+        for &row in &rows[published as usize..] {
             let block = &mut blocks.usage[row as usize];
-            debug_assert!(block.references == 1 && !block.published, "an incomplete block is its request's own");
+            debug_assert!(block.references == 1 && !block.published);
             block.references = 0;
-            self.free_rows.push(row);
         }
+        self.spare_rows.extend_from_slice(&rows[published as usize..]);
+        self.unfindable += unfindable;
+        self.cached += unfindable;
+        rows.truncate(published as usize);
         let number = self.release_order.next_number();
         for &row in &rows {
             let block = &mut blocks.usage[row as usize];
@@ -173,30 +183,34 @@ impl KvPool {
             block.last_release = number;
             self.cached += u32::from(block.references == 0);
         }
-        self.release_order.append(rows);
+        self.release_order.append(rows, unfindable);
         self.release_order.tidy(self.capacity as usize, blocks.usage);
-        table.published = 0;
     }
 
-    fn take_free(&mut self) -> Option<u32> {
-        self.free_rows.pop().or_else(|| {
-            let row = self.untouched;
-            (row < self.capacity).then(|| {
-                self.untouched += 1;
-                row
-            })
-        })
+    /// Gives out a block that nobody can find.
+    fn take_spare(&mut self, usage: &mut [BlockUse], rows: &mut Vec<u32>) {
+        let row = self.spare_rows.pop().unwrap_or_else(|| {
+            self.untouched += 1;
+            self.untouched - 1
+        });
+        usage[row as usize].references = 1;
+        rows.push(row);
     }
 
-    fn evict_oldest(&mut self, blocks: &mut Blocks<'_>) -> Option<u32> {
-        let row = self.release_order.take_oldest(blocks.usage)?;
+    /// Evicts the block that was released longest ago and gives it out.
+    fn evict_oldest(&mut self, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) {
+        let evicted = self.release_order.take_oldest(blocks.usage);
+        debug_assert!(evicted.is_some(), "as many blocks are cached as are counted");
         self.cached -= 1;
-        let block: &mut BlockUse = &mut blocks.usage[row as usize];
-        if block.published {
-            block.published = false;
-            self.tree.unpublish(row, blocks.nodes);
-        }
-        Some(row)
+        let Some(Evicted::Row(row)) = evicted else {
+            self.unfindable -= 1;
+            return self.take_spare(blocks.usage, rows);
+        };
+        let block = &mut blocks.usage[row as usize];
+        debug_assert!(block.published);
+        *block = BlockUse { references: 1, published: false, ..*block };
+        self.tree.unpublish(row, blocks.nodes);
+        rows.push(row);
     }
 }
 

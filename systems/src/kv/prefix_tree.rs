@@ -23,6 +23,9 @@ impl PrefixTree {
 
     /// Appends the rows of the leading blocks that are resident, the oldest copy of each.
     pub fn look_up(&self, runs: impl Iterator<Item = Run>, nodes: &[PrefixNode], rows: &mut Vec<u32>) {
+        if self.index.is_empty() {
+            return;
+        }
         for run in runs {
             debug_assert!(run.starts, "a lookup starts with the first block");
             let Some(mut row) = self.index.get(run.key, nodes) else { return };

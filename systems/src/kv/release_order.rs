@@ -10,6 +10,9 @@ use super::BlockUse;
 /// releases: each keeps the request's own list of rows and is used up from its end. A block that is
 /// held again leaves its entry behind; the entry is void because the block no longer names that
 /// release as its last.
+///
+/// Blocks that nobody can find again are all alike. They keep their place in the order, but only by
+/// number: whichever of them is at hand can be given out in their turn.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseOrder {
     releases: VecDeque<Release>,
@@ -23,7 +26,19 @@ pub struct ReleaseOrder {
 #[derive(Clone, Debug)]
 struct Release {
     number: u32,
+    /// Findable blocks, first to last.
     rows: Vec<u32>,
+    /// Blocks behind them that nobody can find.
+    unfindable: u32,
+}
+
+/// What is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// The findable block at this row.
+    Row(u32),
+    /// Any of the blocks that nobody can find.
+    Unfindable,
 }
 
 /// Used-up lists that are kept.
@@ -35,27 +50,31 @@ impl ReleaseOrder {
         self.next_number
     }
 
-    /// Appends a release of `rows`, to be evicted from the end of the list on. Entries of blocks that
-    /// somebody still holds are void from the start.
-    pub fn append(&mut self, rows: Vec<u32>) {
-        if rows.is_empty() {
+    /// Appends a release of the findable blocks `rows` and of `unfindable` blocks behind them, to be
+    /// evicted last to first. Entries of blocks that somebody still holds are void from the start.
+    pub fn append(&mut self, rows: Vec<u32>, unfindable: u32) {
+        if rows.is_empty() && unfindable == 0 {
             self.keep_spare(rows);
             return;
         }
         self.entries += rows.len();
-        self.releases.push_back(Release { number: self.next_number, rows });
+        self.releases.push_back(Release { number: self.next_number, rows, unfindable });
         self.next_number = self.next_number.wrapping_add(1);
     }
 
     /// Takes the block that was released longest ago.
-    pub fn take_oldest(&mut self, usage: &[BlockUse]) -> Option<u32> {
+    pub fn take_oldest(&mut self, usage: &[BlockUse]) -> Option<Evicted> {
         loop {
             let oldest = self.releases.front_mut()?;
+            if oldest.unfindable > 0 {
+                oldest.unfindable -= 1;
+                return Some(Evicted::Unfindable);
+            }
             let number = oldest.number;
             while let Some(row) = oldest.rows.pop() {
                 self.entries -= 1;
                 if is_valid(row, number, usage) {
-                    return Some(row);
+                    return Some(Evicted::Row(row));
                 }
             }
             if let Some(release) = self.releases.pop_front() {
@@ -72,7 +91,7 @@ impl ReleaseOrder {
         for release in &mut self.releases {
             release.rows.retain(|&row| is_valid(row, release.number, usage));
         }
-        self.releases.retain(|release| !release.rows.is_empty());
+        self.releases.retain(|release| !release.rows.is_empty() || release.unfindable > 0);
         self.entries = self.releases.iter().map(|release| release.rows.len()).sum();
     }
 
@@ -101,7 +120,16 @@ mod tests {
         for &row in rows {
             usage[row as usize] = BlockUse { references: 0, last_release: order.next_number(), published: false };
         }
-        order.append(rows.to_vec());
+        order.append(rows.to_vec(), 0);
+    }
+
+    fn rows(order: &mut ReleaseOrder, usage: &[BlockUse]) -> Vec<u32> {
+        std::iter::from_fn(|| order.take_oldest(usage))
+            .filter_map(|evicted| match evicted {
+                Evicted::Row(row) => Some(row),
+                Evicted::Unfindable => None,
+            })
+            .collect()
     }
 
     #[test]
@@ -110,8 +138,7 @@ mod tests {
         let mut order = ReleaseOrder::default();
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[3, 4], &mut usage);
-        let all: Vec<u32> = std::iter::from_fn(|| order.take_oldest(&usage)).collect();
-        assert_eq!(all, [2, 1, 0, 4, 3]);
+        assert_eq!(rows(&mut order, &usage), [2, 1, 0, 4, 3]);
     }
 
     #[test]
@@ -121,8 +148,16 @@ mod tests {
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[0, 3], &mut usage);
         usage[1].references = 1;
-        let all: Vec<u32> = std::iter::from_fn(|| order.take_oldest(&usage)).collect();
-        assert_eq!(all, [2, 3, 0]);
+        assert_eq!(rows(&mut order, &usage), [2, 3, 0]);
+    }
+
+    #[test]
+    fn unfindable_blocks_go_before_the_findable_ones_that_they_follow() {
+        let usage = vec![BlockUse::default(); 1];
+        let mut order = ReleaseOrder::default();
+        order.append(vec![0], 2);
+        let all: Vec<Evicted> = std::iter::from_fn(|| order.take_oldest(&usage)).collect();
+        assert_eq!(all, [Evicted::Unfindable, Evicted::Unfindable, Evicted::Row(0)]);
     }
 
     #[test]
@@ -134,6 +169,6 @@ mod tests {
             order.tidy(usage.len(), &usage);
             assert!(order.entries <= 6);
         }
-        assert_eq!(std::iter::from_fn(|| order.take_oldest(&usage)).count(), 3);
+        assert_eq!(rows(&mut order, &usage).len(), 3);
     }
 }

@@ -2,7 +2,6 @@
 
 use dynosim_schemas::summary::Distribution;
 
-
 /// Bits of the mantissa that tell histogram buckets apart.
 const MANTISSA_BITS: u32 = 13;
 
