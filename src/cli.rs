@@ -67,6 +67,13 @@ pub struct PredictArgs {
     /// Also write one JSON object per request to requests.jsonl
     #[arg(long)]
     pub capture_per_request: bool,
+
+    /// Also say where the run's own time went: ns per stage, passes, blocks, rows, bytes
+    ///
+    /// Printed below the table, and written under `profile` in prediction.json. The results stay the
+    /// same; the run gets a little slower.
+    #[arg(long)]
+    pub profile: bool,
 }
 
 const PREDICT_NOTES: &str = "\

@@ -11,6 +11,7 @@ pub mod error;
 pub mod interrupt;
 pub mod output;
 pub mod predict;
+pub mod profile;
 pub mod progress;
 pub mod run;
 pub mod traces;

@@ -12,6 +12,7 @@ use crate::error::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{
     KnownOutput, OutputFolder, Provenance, Report, RowSink, WallClock, file_metadata, summary_line, summary_table,
+    to_pretty_json,
 };
 use crate::run::{self, RunResult};
 
@@ -38,10 +39,16 @@ pub fn predict(args: &PredictArgs, interrupt: &Interrupt) -> Result<String, Comm
     };
 
     let started = Instant::now();
-    let RunResult { summary, inputs, notes, sink } = run::run(&prediction, &deployment, interrupt, new_sink)?;
+    let result = run::run(&prediction, &deployment, interrupt, args.profile, new_sink)?;
+    let RunResult { summary, inputs, notes, sink, mut profile } = result;
     let rows = sink.finish()?;
     let wall_clock = WallClock::new(started.elapsed().as_secs_f64() * 1000.0, &summary);
 
+    if let Some(profile) = &mut profile {
+        let read = inputs.iter().map(|input| input.bytes).sum();
+        let written = rows.stats.parquet_bytes + rows.stats.jsonl_bytes.unwrap_or(0);
+        profile.set_traffic(rows.stats.rows, read, written);
+    }
     let provenance = Provenance {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema_version: SCHEMA_VERSION.to_owned(),
@@ -58,12 +65,19 @@ pub fn predict(args: &PredictArgs, interrupt: &Interrupt) -> Result<String, Comm
         per_request_records: rows.stats.rows,
         wall_clock,
     };
+    let mut json = report.to_json();
+    if let Some(profile) = &profile {
+        json["profile"] = profile.to_json();
+    }
     let mut files = rows.files;
-    files.push(folder.write(KnownOutput::Prediction, report.to_text().as_bytes())?);
+    files.push(folder.write(KnownOutput::Prediction, to_pretty_json(json).as_bytes())?);
     let report_path = folder.target(KnownOutput::Prediction);
     folder.publish(files)?;
     Ok(match args.format {
-        Format::Table => summary_table(&summary, &wall_clock, &report_path),
+        Format::Table => {
+            let profile = profile.map(|profile| format!("\n{}", profile.to_table())).unwrap_or_default();
+            summary_table(&summary, &wall_clock, &report_path) + &profile
+        }
         Format::Json => summary_line(&summary) + "\n",
     })
 }

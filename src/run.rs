@@ -10,6 +10,7 @@ use crate::assemble::{self, OpenedSource};
 use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
 use crate::output::{InputFile, OutputError, RowSink};
+use crate::profile::Profile;
 use crate::progress::ProgressDisplay;
 use crate::traces::{NeedsWholeFile, TraceError, TraceThread};
 
@@ -28,6 +29,8 @@ pub struct RunResult {
     pub notes: Vec<String>,
     /// The rows, complete but not yet published.
     pub sink: RowSink,
+    /// Where the run's own time went, if that was asked for.
+    pub profile: Option<Profile>,
 }
 
 /// Why a run ended early.
@@ -56,10 +59,12 @@ pub fn run(
     prediction: &Prediction,
     deployment: &Deployment,
     interrupt: &Interrupt,
+    profiled: bool,
     new_sink: impl Fn() -> Result<RowSink, OutputError>,
 ) -> Result<RunResult, CommandError> {
     for whole in [false, true] {
-        match attempt(prediction, deployment, interrupt, new_sink()?, whole) {
+        let profile = profiled.then(Profile::default);
+        match attempt(prediction, deployment, interrupt, profile, new_sink()?, whole) {
             Ok(result) => return Ok(result),
             Err(Stopped::Failed(error)) => return Err(error),
             Err(Stopped::NeedsWholeFile) => {}
@@ -72,6 +77,7 @@ fn attempt(
     prediction: &Prediction,
     deployment: &Deployment,
     interrupt: &Interrupt,
+    mut profile: Option<Profile>,
     mut sink: RowSink,
     whole: bool,
 ) -> Result<RunResult, Stopped> {
@@ -79,27 +85,31 @@ fn attempt(
     let OpenedSource { units, reader } = opened.map_err(|error| Stopped::Failed(error.into()))?;
     let traffic = Traffic::new(units, assemble::load(prediction), deployment.engine.context_length);
     let mut simulation = Simulation::new(deployment.clone(), traffic);
-    let played = play(prediction, &mut simulation, interrupt, &mut sink);
+    let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), &mut sink);
     let (summary, sketched) = simulation.finish();
     let last_rows = simulation.take_rows();
+    if let Some(profile) = &mut profile {
+        profile.set_work(simulation.work_done());
+    }
     // Lets go of the source, so that the reader does not wait for a listener.
     drop(simulation);
     let inputs = join_reader(prediction, reader)?;
     played?;
     sink.send(last_rows)?;
     let notes = sketched.into_iter().map(sketch_note).collect();
-    Ok(RunResult { summary, inputs, notes, sink })
+    Ok(RunResult { summary, inputs, notes, sink, profile })
 }
 
 fn play(
     prediction: &Prediction,
     simulation: &mut Simulation,
     interrupt: &Interrupt,
+    mut profile: Option<&mut Profile>,
     sink: &mut RowSink,
 ) -> Result<(), Stopped> {
     let mut display = ProgressDisplay::new(prediction.traffic.request_count());
     let outcome = loop {
-        match step_a_while(simulation, sink) {
+        match step_a_while(simulation, profile.as_deref_mut(), sink) {
             Ok(true) if interrupt.is_set() => break Err(Stopped::Failed(interrupted())),
             Ok(true) if display.is_due() => display.show(simulation.progress()),
             Ok(true) => {}
@@ -112,9 +122,20 @@ fn play(
 }
 
 /// Handles some instants; `false` once none is left.
-fn step_a_while(simulation: &mut Simulation, sink: &mut RowSink) -> Result<bool, Stopped> {
+fn step_a_while(
+    simulation: &mut Simulation,
+    mut profile: Option<&mut Profile>,
+    sink: &mut RowSink,
+) -> Result<bool, Stopped> {
     for _ in 0..STEPS_PER_LOOK {
-        if !simulation.step().map_err(stopped_by_source)? {
+        let stepped = match profile.as_deref_mut() {
+            None => simulation.step(),
+            Some(profile) => {
+                profile.begin_instant();
+                simulation.step_by_stages(|stage| profile.end_stage(stage))
+            }
+        };
+        if !stepped.map_err(stopped_by_source)? {
             return Ok(false);
         }
         if simulation.rows_waiting() >= ROWS_PER_BATCH {

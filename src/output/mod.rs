@@ -29,4 +29,4 @@ pub use jsonl::JsonlRows;
 pub use parquet::{ParquetRows, file_metadata};
 pub use prediction::{InputFile, Provenance, Report, WallClock, summary_line, to_pretty_json};
 pub use row_sink::{FinishedRows, RowFile, RowSink, RowStats};
-pub use table::summary_table;
+pub use table::{TABLE_STYLE, summary_table};

@@ -15,7 +15,7 @@ const HEADER: [&str; 8] = ["Metric", "avg", "min", "max", "p99", "p90", "p75", "
 const MISSING: &str = "N/A";
 
 /// A heavy head over a light body.
-const STYLE: TableStyle = TableStyle::new()
+pub const TABLE_STYLE: TableStyle = TableStyle::new()
     .top_border(LineStyle::new('┏', '━', '┳', '┓'))
     .header_lines(ContentLineStyle::new('┃', '┃', '┃'))
     .header_separator(LineStyle::new('┡', '━', '╇', '┩'))
@@ -39,7 +39,7 @@ pub fn summary_table(summary: &Summary, wall_clock: &WallClock, report: &Path) -
 
 fn metrics_table(summary: &Summary) -> Table {
     let mut table = Table::new();
-    table.load_style(STYLE).set_header(HEADER);
+    table.load_style(TABLE_STYLE).set_header(HEADER);
     table.add_rows([
         distribution_row("Time to First Token (ms)", &summary.ttft_ms),
         distribution_row("Time to Second Token (ms)", &summary.ttst_ms),

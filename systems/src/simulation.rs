@@ -7,7 +7,7 @@ use dynosim_schemas::summary::Summary;
 use crate::clock::Clock;
 use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics, SlaBounds};
-use crate::order::{self, Closing, Instant};
+use crate::order::{self, Closing, Instant, OneStage, Stage};
 use crate::routing::{Placements, RoundRobin};
 use crate::scheduling::{
     EngineSpec, Fleet, PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue, Worker,
@@ -41,6 +41,21 @@ pub struct Progress {
     pub ended: u64,
 }
 
+/// Counts of what the engine has done: what its time went into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkDone {
+    /// Forward passes.
+    pub passes: u64,
+    /// Those of them in which something was due or admitted.
+    pub eventful_passes: u64,
+    /// KV blocks given out.
+    pub blocks_allocated: u64,
+    /// KV blocks found in the prefix cache and used again.
+    pub blocks_reused: u64,
+    /// KV blocks made findable.
+    pub blocks_published: u64,
+}
+
 /// A running simulation.
 pub struct Simulation {
     /// The world: every piece of state is a component or a resource in it.
@@ -72,8 +87,7 @@ impl Simulation {
         world.init_resource::<Outbox>();
         world.init_resource::<Placements>();
         world.init_resource::<RoundRobin>();
-        world.add_schedule(order::instant());
-        world.add_schedule(order::closing());
+        order::add_schedules(&mut world);
         Self { world, deployment }
     }
 
@@ -82,10 +96,27 @@ impl Simulation {
     /// # Errors
     /// When the workload's source could not be read on.
     pub fn step(&mut self) -> Result<bool, SourceError> {
+        self.step_by(|world| world.run_schedule(Instant))
+    }
+
+    /// Like [`Self::step`], telling after each stage that it is done.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn step_by_stages(&mut self, mut done: impl FnMut(Stage)) -> Result<bool, SourceError> {
+        self.step_by(|world| {
+            for stage in Stage::ALL {
+                world.run_schedule(OneStage(stage));
+                done(stage);
+            }
+        })
+    }
+
+    fn step_by(&mut self, handle_instant: impl FnOnce(&mut World)) -> Result<bool, SourceError> {
         if !self.has_more() {
             return Ok(false);
         }
-        self.world.run_schedule(Instant);
+        handle_instant(&mut self.world);
         match self.world.resource_mut::<Traffic>().take_fault() {
             Some(fault) => Err(fault),
             None => Ok(true),
@@ -118,6 +149,21 @@ impl Simulation {
             arrived: self.world.resource::<Traffic>().requests_arrived(),
             ended: self.world.resource::<RequestStatistics>().ended(),
         }
+    }
+
+    /// What the engine has done so far.
+    pub fn work_done(&mut self) -> WorkDone {
+        let mut workers = self.world.query::<(&PassClock, &KvPool)>();
+        let mut done = WorkDone::default();
+        for (passes, pool) in workers.iter(&self.world) {
+            let blocks = pool.activity();
+            done.passes += passes.number;
+            done.eventful_passes += passes.eventful;
+            done.blocks_allocated += blocks.allocated;
+            done.blocks_reused += blocks.reused;
+            done.blocks_published += blocks.published;
+        }
+        done
     }
 
     /// Closes the books: requests that are still there become rows, and the figures are summed up.

@@ -8,7 +8,7 @@ mod pool;
 mod prefix_tree;
 mod release_order;
 
-pub use pool::{KvPool, KvPoolUsage, PrefixHit};
+pub use pool::{KvActivity, KvPool, KvPoolUsage, PrefixHit};
 
 use bevy_ecs::prelude::*;
 

@@ -27,6 +27,18 @@ pub struct KvPool {
     unfindable: u32,
     release_order: ReleaseOrder,
     tree: PrefixTree,
+    activity: KvActivity,
+}
+
+/// Counts of what a pool has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvActivity {
+    /// Blocks given out.
+    pub allocated: u64,
+    /// Blocks found by a lookup and held again.
+    pub reused: u64,
+    /// Blocks made findable.
+    pub published: u64,
 }
 
 /// How many blocks of a pool are in each state.
@@ -62,7 +74,14 @@ impl KvPool {
             unfindable: 0,
             release_order: ReleaseOrder::default(),
             tree: PrefixTree::new(capacity),
+            activity: KvActivity::default(),
         }
+    }
+
+    /// What the pool has done so far.
+    #[must_use]
+    pub const fn activity(&self) -> KvActivity {
+        self.activity
     }
 
     /// This pool's part of the columns of all blocks.
@@ -120,6 +139,7 @@ impl KvPool {
             table.rows.push(row);
         }
         table.published = rows.len() as u32;
+        self.activity.reused += rows.len() as u64;
     }
 
     /// Gives out `count` blocks at the end of `rows`, evicting cached ones once no free one is
@@ -129,6 +149,7 @@ impl KvPool {
         if count > self.available() {
             return false;
         }
+        self.activity.allocated += u64::from(count);
         rows.reserve(count as usize);
         let spare = count.min(self.free());
         for _ in 0..spare {
@@ -154,6 +175,7 @@ impl KvPool {
                 }
             }
             table.published = run.blocks.end;
+            self.activity.published += u64::from(run.blocks.end - run.blocks.start);
         }
     }
 

@@ -223,6 +223,8 @@ pub enum Ending {
 pub struct PassClock {
     /// Number of the pass in flight, or else of the next one.
     pub number: u64,
+    /// Passes so far that were not quiet.
+    pub eventful: u64,
     /// Whether a pass is in flight.
     pub in_flight: bool,
     /// Tokens that the pass in flight computes for requests with prompt work.

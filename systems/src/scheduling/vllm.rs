@@ -335,6 +335,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         let decode_ms = whole_ns_ms(spec.timing.decode_ms(&decode, spec.pool_tokens()));
         self.worker.passes.log.push(self.now_ms + prefill_ms + decode_ms);
         self.worker.passes.in_flight = true;
+        self.worker.passes.eventful += 1;
 
         // Everybody who decodes is one token longer next time.
         batch.decoding_tokens += batch.decoding;
