@@ -4,9 +4,10 @@ use super::PrefixNode;
 
 /// An open-addressing table from key to the oldest block that starts a run with that key.
 ///
-/// The table is sized once for its pool, at most half full, and holds eight bytes an entry: the low
-/// half of the key, which also gives the entry's place, and the block's row. A lookup confirms the
-/// whole key at the block itself. Removal shifts entries back, so that no tombstones pile up.
+/// The table grows with its entries, so that it stays as small as it can in the processor's cache. It
+/// is at most half full and holds eight bytes an entry: the low half of the key, which also gives
+/// the entry's place, and the block's row. A lookup confirms the whole key at the block itself.
+/// Removal shifts entries back, so that no tombstones pile up.
 #[derive(Clone, Debug)]
 pub struct RunIndex {
     slots: Vec<Slot>,
@@ -22,13 +23,16 @@ struct Slot {
 
 const EMPTY: Slot = Slot { tag: 0, row: u32::MAX };
 
-impl RunIndex {
-    /// An index for a pool of `blocks` blocks.
-    pub fn new(blocks: u32) -> Self {
-        let slots = (blocks as usize * 2).next_power_of_two().max(2);
-        Self { slots: vec![EMPTY; slots], mask: slots - 1, entries: 0 }
-    }
+/// Slots of an empty index; a power of two, as always.
+const FIRST_SLOTS: usize = 64;
 
+impl Default for RunIndex {
+    fn default() -> Self {
+        Self { slots: vec![EMPTY; FIRST_SLOTS], mask: FIRST_SLOTS - 1, entries: 0 }
+    }
+}
+
+impl RunIndex {
     /// Whether there are no entries.
     pub const fn is_empty(&self) -> bool {
         self.entries == 0
@@ -49,6 +53,9 @@ impl RunIndex {
             Err(slot) => {
                 self.slots[slot] = Slot { tag: key as u32, row };
                 self.entries += 1;
+                if 2 * self.entries > self.slots.len() {
+                    self.grow();
+                }
                 Ok(())
             }
         }
@@ -87,6 +94,19 @@ impl RunIndex {
         self.slots[hole] = EMPTY;
     }
 
+    fn grow(&mut self) {
+        let doubled = vec![EMPTY; 2 * self.slots.len()];
+        let slots = std::mem::replace(&mut self.slots, doubled);
+        self.mask = self.slots.len() - 1;
+        for entry in slots.into_iter().filter(|&entry| entry != EMPTY) {
+            let mut slot = entry.tag as usize & self.mask;
+            while self.slots[slot] != EMPTY {
+                slot = (slot + 1) & self.mask;
+            }
+            self.slots[slot] = entry;
+        }
+    }
+
     /// The slot with this key, or the empty slot where it would go.
     #[inline]
     fn find(&self, key: u64, nodes: &[PrefixNode]) -> Result<usize, usize> {
@@ -114,12 +134,12 @@ mod tests {
 
     #[test]
     fn agrees_with_a_map_through_inserts_and_removals() {
-        let count = 64_u32;
+        let count = 200_u32;
         let mut nodes = vec![PrefixNode::default(); count as usize];
         let mut held = vec![false; count as usize];
-        let mut index = RunIndex::new(count);
+        let mut index = RunIndex::default();
         let mut model = BTreeMap::new();
-        for step in 0..20_000_u64 {
+        for step in 0..5_000_u64 {
             let row = (mix(step, 1) % u64::from(count)) as u32;
             if held[row as usize] {
                 index.remove(row, &nodes);

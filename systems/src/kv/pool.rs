@@ -73,7 +73,7 @@ impl KvPool {
             cached: 0,
             unfindable: 0,
             release_order: ReleaseOrder::default(),
-            tree: PrefixTree::new(capacity),
+            tree: PrefixTree::default(),
             activity: KvActivity::default(),
         }
     }

@@ -10,17 +10,12 @@ use super::{NO_BLOCK, PrefixNode};
 use crate::prefix::Run;
 
 /// The published blocks of one pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PrefixTree {
     index: RunIndex,
 }
 
 impl PrefixTree {
-    /// An empty tree for a pool of `blocks` blocks.
-    pub fn new(blocks: u32) -> Self {
-        Self { index: RunIndex::new(blocks) }
-    }
-
     /// Appends the rows of the leading blocks that are resident, the oldest copy of each.
     pub fn look_up(&self, runs: impl Iterator<Item = Run>, nodes: &[PrefixNode], rows: &mut Vec<u32>) {
         if self.index.is_empty() {

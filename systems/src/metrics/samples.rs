@@ -2,11 +2,14 @@
 
 use dynosim_schemas::summary::Distribution;
 
-/// Bits of the mantissa that tell histogram buckets apart.
-const MANTISSA_BITS: u32 = 13;
+/// Bits of the mantissa that tell the buckets of a sketch apart.
+const SKETCH_BITS: u32 = 13;
+
+/// The same for the histogram that only finds where to look.
+const LOCATING_BITS: u32 = 8;
 
 /// A percentile from a sketch is off by at most this share of its value: half a bucket.
-pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (MANTISSA_BITS + 1)) as f64;
+pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (SKETCH_BITS + 1)) as f64;
 
 /// A growing multiset of non-negative samples.
 ///
@@ -17,7 +20,7 @@ pub struct Samples {
     moments: Moments,
     entries: Vec<Entry>,
     /// Used once there are too many distinct samples to keep them all.
-    sketch: Option<LogHistogram>,
+    sketch: Option<LogHistogram<SKETCH_BITS>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +108,7 @@ impl Samples {
             equal
         });
         if self.entries.len() > self.exact_limit / 2 {
-            let mut sketch = LogHistogram::default();
+            let mut sketch = LogHistogram::<SKETCH_BITS>::default();
             self.entries.iter().for_each(|entry| sketch.add(entry.value, entry.weight));
             self.sketch = Some(sketch);
             self.entries = Vec::new();
@@ -121,16 +124,16 @@ impl Samples {
             return ranks.map(|rank| sketch.middle(sketch.locate(rank).0));
         }
         // Find each rank's bucket, then sort the few samples in those buckets only.
-        let mut histogram = LogHistogram::default();
+        let mut histogram = LogHistogram::<LOCATING_BITS>::default();
         self.entries.iter().for_each(|entry| histogram.add(entry.value, entry.weight));
         let located = ranks.map(|rank| histogram.locate(rank));
         let mut candidates: Vec<Entry> = Vec::new();
-        let wanted = |entry: &&Entry| located.iter().any(|&(bucket, _)| bucket == LogHistogram::bucket(entry.value));
+        let wanted = |entry: &&Entry| located.iter().any(|&(bucket, _)| bucket == LogHistogram::<LOCATING_BITS>::bucket(entry.value));
         candidates.extend(self.entries.iter().filter(wanted));
         candidates.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
         located.map(|(bucket, within)| {
             let mut left = within;
-            let in_bucket = candidates.iter().filter(|entry| LogHistogram::bucket(entry.value) == bucket);
+            let in_bucket = candidates.iter().filter(|entry| LogHistogram::<LOCATING_BITS>::bucket(entry.value) == bucket);
             for entry in in_bucket {
                 if left < entry.weight {
                     return entry.value;
@@ -195,9 +198,9 @@ impl Moments {
     }
 }
 
-/// Counts by magnitude: buckets are equally many for every power of two.
+/// Counts by magnitude, with 2^BITS buckets for every power of two.
 #[derive(Clone, Debug, Default)]
-struct LogHistogram {
+struct LogHistogram<const BITS: u32> {
     counts: Vec<u64>,
     zeros: u64,
 }
@@ -205,21 +208,21 @@ struct LogHistogram {
 /// Values below this count as zero in a sketch: a thousandth of a nanosecond, in ms.
 const SMALLEST: f64 = 1e-9;
 
-impl LogHistogram {
+impl<const BITS: u32> LogHistogram<BITS> {
     /// 0 for zero, else one more than the place in `counts`.
     fn bucket(value: f64) -> usize {
         if value < SMALLEST {
             return 0;
         }
-        let place = (value.to_bits() >> (52 - MANTISSA_BITS)) - (SMALLEST.to_bits() >> (52 - MANTISSA_BITS));
+        let place = (value.to_bits() >> (52 - BITS)) - (SMALLEST.to_bits() >> (52 - BITS));
         place as usize + 1
     }
 
     fn middle(&self, bucket: usize) -> f64 {
         let Some(place) = bucket.checked_sub(1) else { return 0.0 };
-        let first = SMALLEST.to_bits() >> (52 - MANTISSA_BITS);
-        let half = 1 << (52 - MANTISSA_BITS - 1);
-        f64::from_bits(((first + place as u64) << (52 - MANTISSA_BITS)) + half)
+        let first = SMALLEST.to_bits() >> (52 - BITS);
+        let half = 1 << (52 - BITS - 1);
+        f64::from_bits(((first + place as u64) << (52 - BITS)) + half)
     }
 
     fn add(&mut self, value: f64, weight: u64) {
