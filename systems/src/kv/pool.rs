@@ -151,12 +151,9 @@ impl KvPool {
         }
         self.activity.allocated += u64::from(count);
         rows.reserve(count as usize);
-        let spare = count.min(self.free());
-        for _ in 0..spare {
-            self.take_spare(blocks.usage, rows);
-        }
-        for _ in spare..count {
-            self.evict_oldest(blocks, rows);
+        let mut missing = count - self.take_spare(count.min(self.free()), blocks.usage, rows);
+        while missing > 0 {
+            missing -= self.evict_oldest(missing, blocks, rows);
         }
         true
     }
@@ -209,30 +206,43 @@ impl KvPool {
         self.release_order.tidy(self.capacity as usize, blocks.usage);
     }
 
-    /// Gives out a block that nobody can find.
-    fn take_spare(&mut self, usage: &mut [BlockUse], rows: &mut Vec<u32>) {
-        let row = self.spare_rows.pop().unwrap_or_else(|| {
-            self.untouched += 1;
-            self.untouched - 1
-        });
-        usage[row as usize].references = 1;
-        rows.push(row);
+    /// Gives out `count` blocks that nobody can find. Returns their number.
+    fn take_spare(&mut self, count: u32, usage: &mut [BlockUse], rows: &mut Vec<u32>) -> u32 {
+        let first = rows.len();
+        let kept = self.spare_rows.len().saturating_sub(count as usize);
+        rows.extend(self.spare_rows.drain(kept..).rev());
+        let untouched = count - (rows.len() - first) as u32;
+        rows.extend(self.untouched..self.untouched + untouched);
+        self.untouched += untouched;
+        for &row in &rows[first..] {
+            usage[row as usize].references = 1;
+        }
+        count
     }
 
-    /// Evicts the block that was released longest ago and gives it out.
-    fn evict_oldest(&mut self, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) {
-        let evicted = self.release_order.take_oldest(blocks.usage);
-        debug_assert!(evicted.is_some(), "as many blocks are cached as are counted");
-        self.cached -= 1;
-        let Some(Evicted::Row(row)) = evicted else {
-            self.unfindable -= 1;
-            return self.take_spare(blocks.usage, rows);
-        };
-        let block = &mut blocks.usage[row as usize];
-        debug_assert!(block.published);
-        *block = BlockUse { references: 1, published: false, ..*block };
-        self.tree.unpublish(row, blocks.nodes);
-        rows.push(row);
+    /// Evicts the block that was released longest ago, or up to `most` of them where they are alike,
+    /// and gives them out. Returns their number.
+    fn evict_oldest(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
+        match self.release_order.take_oldest(most, blocks.usage) {
+            Some(Evicted::Row(row)) => {
+                let block = &mut blocks.usage[row as usize];
+                debug_assert!(block.published);
+                *block = BlockUse { references: 1, published: false, ..*block };
+                self.tree.unpublish(row, blocks.nodes);
+                self.cached -= 1;
+                rows.push(row);
+                1
+            }
+            Some(Evicted::Unfindable(count)) => {
+                self.cached -= count;
+                self.unfindable -= count;
+                self.take_spare(count, blocks.usage, rows)
+            }
+            None => {
+                debug_assert!(false, "as many blocks are cached as are counted");
+                most
+            }
+        }
     }
 }
 

@@ -37,8 +37,8 @@ struct Release {
 pub enum Evicted {
     /// The findable block at this row.
     Row(u32),
-    /// Any of the blocks that nobody can find.
-    Unfindable,
+    /// As many of the blocks that nobody can find.
+    Unfindable(u32),
 }
 
 /// Used-up lists that are kept.
@@ -62,13 +62,14 @@ impl ReleaseOrder {
         self.next_number = self.next_number.wrapping_add(1);
     }
 
-    /// Takes the block that was released longest ago.
-    pub fn take_oldest(&mut self, usage: &[BlockUse]) -> Option<Evicted> {
+    /// Takes the block that was released longest ago, or up to `most` of them where they are alike.
+    pub fn take_oldest(&mut self, most: u32, usage: &[BlockUse]) -> Option<Evicted> {
         loop {
             let oldest = self.releases.front_mut()?;
             if oldest.unfindable > 0 {
-                oldest.unfindable -= 1;
-                return Some(Evicted::Unfindable);
+                let taken = oldest.unfindable.min(most);
+                oldest.unfindable -= taken;
+                return Some(Evicted::Unfindable(taken));
             }
             let number = oldest.number;
             while let Some(row) = oldest.rows.pop() {
@@ -124,10 +125,10 @@ mod tests {
     }
 
     fn rows(order: &mut ReleaseOrder, usage: &[BlockUse]) -> Vec<u32> {
-        std::iter::from_fn(|| order.take_oldest(usage))
+        std::iter::from_fn(|| order.take_oldest(1, usage))
             .filter_map(|evicted| match evicted {
                 Evicted::Row(row) => Some(row),
-                Evicted::Unfindable => None,
+                Evicted::Unfindable(_) => None,
             })
             .collect()
     }
@@ -156,8 +157,10 @@ mod tests {
         let usage = vec![BlockUse::default(); 1];
         let mut order = ReleaseOrder::default();
         order.append(vec![0], 2);
-        let all: Vec<Evicted> = std::iter::from_fn(|| order.take_oldest(&usage)).collect();
-        assert_eq!(all, [Evicted::Unfindable, Evicted::Unfindable, Evicted::Row(0)]);
+        assert_eq!(order.take_oldest(1, &usage), Some(Evicted::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &usage), Some(Evicted::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &usage), Some(Evicted::Row(0)));
+        assert_eq!(order.take_oldest(5, &usage), None);
     }
 
     #[test]
