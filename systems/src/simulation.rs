@@ -61,7 +61,12 @@ pub struct Simulation {
     /// The world: every piece of state is a component or a resource in it.
     pub world: World,
     deployment: Deployment,
+    instants: u64,
 }
+
+/// Instants between two clean-ups of what bevy_ecs remembers of removed components. Nobody here asks
+/// for it, and it grows with every request that leaves.
+const INSTANTS_PER_CLEANUP: u64 = 1024;
 
 impl Simulation {
     /// Builds the world of a deployment under a workload.
@@ -88,7 +93,7 @@ impl Simulation {
         world.init_resource::<Placements>();
         world.init_resource::<RoundRobin>();
         order::add_schedules(&mut world);
-        Self { world, deployment }
+        Self { world, deployment, instants: 0 }
     }
 
     /// Handles the next instant; `false` once nothing is left to happen before the cut-off.
@@ -117,6 +122,10 @@ impl Simulation {
             return Ok(false);
         }
         handle_instant(&mut self.world);
+        self.instants += 1;
+        if self.instants.is_multiple_of(INSTANTS_PER_CLEANUP) {
+            self.world.clear_trackers();
+        }
         match self.world.resource_mut::<Traffic>().take_fault() {
             Some(fault) => Err(fault),
             None => Ok(true),
