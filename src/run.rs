@@ -3,7 +3,7 @@
 use dynosim_schemas::config::{Prediction, Source};
 use dynosim_schemas::summary::Summary;
 use dynosim_systems::metrics::SKETCH_RELATIVE_ERROR;
-use dynosim_systems::simulation::{Deployment, Simulation};
+use dynosim_systems::simulation::{Deployment, Progress, Simulation};
 use dynosim_systems::traffic::{SourceError, Traffic};
 
 use crate::assemble::{self, OpenedSource};
@@ -110,7 +110,7 @@ fn play(
     let mut display = ProgressDisplay::new(prediction.traffic.request_count());
     let outcome = loop {
         match step_a_while(simulation, profile.as_deref_mut(), sink) {
-            Ok(true) if interrupt.is_set() => break Err(Stopped::Failed(interrupted())),
+            Ok(true) if interrupt.is_set() => break Err(Stopped::Failed(interrupted(simulation.progress()))),
             Ok(true) if display.is_due() => display.show(simulation.progress()),
             Ok(true) => {}
             Ok(false) => break Ok(()),
@@ -145,8 +145,14 @@ fn step_a_while(
     Ok(true)
 }
 
-fn interrupted() -> CommandError {
-    CommandError { exit_code: exit_code::INTERRUPTED, message: "interrupted".to_owned() }
+fn interrupted(progress: Progress) -> CommandError {
+    let Progress { now_ms, ended, .. } = progress;
+    let message = format!(
+        "interrupted at {:.1} s of virtual time, after {ended} requests; no result was kept, and files that were in \
+         the output folder before are unchanged",
+        now_ms / 1000.0
+    );
+    CommandError { exit_code: exit_code::INTERRUPTED, message }
 }
 
 fn stopped_by_source(error: SourceError) -> Stopped {

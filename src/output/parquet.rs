@@ -27,9 +27,6 @@ const BATCH: usize = 4096;
 /// Rows that are turned into columns at a time. They fit the cache too, and divide a row group.
 const PENDING_ROWS: usize = 256;
 
-/// Columns in which hardly any value repeats. A dictionary would be built only to be given up.
-const WITHOUT_DICTIONARY: &[&str] = &["request_index", "request_id"];
-
 /// The key-value metadata of the file: of which version it is, what ran, and what each column means.
 #[must_use]
 pub fn file_metadata(version: &str, schema_version: &str, config_digest: &str) -> Vec<(String, String)> {

@@ -20,7 +20,11 @@ pub(super) struct TraceTurn {
 
 /// Reads a line.
 pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<TraceTurn, String> {
-    let row: MooncakeRow = serde_json::from_str(line).map_err(|e| explain(&e))?;
+    // Serde would take an array for the fields in their order.
+    if !line.starts_with('{') {
+        return Err("the row is not a JSON object; every line is one `{...}`".to_owned());
+    }
+    let row: MooncakeRow = serde_json::from_str(line).map_err(|_| explain(line))?;
     let capacity = row.hash_ids.len() as u64 * u64::from(tokens_per_id);
     if capacity == 0 {
         return Err("hash_ids: is empty; a prompt needs an id for each block of its tokens".to_owned());
@@ -77,14 +81,29 @@ fn token_count(field: &str, tokens: u64) -> Result<u32, String> {
     Ok(tokens as u32)
 }
 
-/// Says what is wrong with a row in a reader's words, with the column.
-fn explain(error: &serde_json::Error) -> String {
+/// Says what is wrong with a row, in a reader's words: the field, the fault, the column.
+///
+/// Reads the row once more, slower, with an eye on the path.
+fn explain(line: &str) -> String {
+    let mut json = serde_json::Deserializer::from_str(line);
+    let error = match serde_path_to_error::deserialize::<_, MooncakeRow>(&mut json) {
+        Err(error) => error,
+        Ok(_) => return "something follows the row's JSON object; every line is one `{...}`".to_owned(),
+    };
+    let field = match error.path().to_string() {
+        path if path == "." => String::new(),
+        path => format!("{path}: "),
+    };
+    let error = error.into_inner();
+    let column = error.column();
+    if error.is_eof() {
+        return format!("the row ends in the middle of its JSON object (column {column}); is the file cut off?");
+    }
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
-    match error.classify() {
-        serde_json::error::Category::Eof => {
-            format!("the row ends in the middle of its JSON object (column {}); is the file cut off?", error.column())
-        }
-        _ => format!("{what} (column {})", error.column()),
+    let mut what = what.to_owned();
+    for (rust, words) in [("u64", "a whole number from 0 on"), ("u32", "a token id"), ("f64", "a number")] {
+        what = what.replace(rust, words);
     }
+    format!("{field}{what} (column {column})")
 }

@@ -77,6 +77,7 @@ impl Simulation {
         for id in 0..deployment.workers {
             fleet.workers.push(spawn_worker(&mut world, id, deployment.engine));
         }
+        spawn_blocks(&mut world, &fleet.workers, deployment.engine.num_blocks);
         world.insert_resource(fleet);
         world.insert_resource(PassHorizon {
             next_arrival: traffic.next_arrival(VirtualTime::ZERO),
@@ -191,19 +192,25 @@ impl Simulation {
     }
 }
 
-/// Spawns a worker and, in one contiguous stretch of rows, the blocks of its pool.
+/// Spawns a worker. Its blocks will be the `id`-th stretch of rows in the table of blocks.
 fn spawn_worker(world: &mut World, id: u32, engine: EngineSpec) -> Entity {
-    let first_row = world.query::<&BlockUse>().iter(world).len();
-    let worker = world
-        .spawn((
-            Worker { id },
-            engine,
-            WaitingQueue::default(),
-            RunningBatch::default(),
-            PassClock::default(),
-            KvPool::new(first_row, engine.num_blocks),
-        ))
-        .id();
-    world.spawn_batch((0..engine.num_blocks).map(|_| (BlockUse::default(), PrefixNode::default(), BlockOf(worker))));
-    worker
+    let first_row = id as usize * engine.num_blocks as usize;
+    let worker = (
+        Worker { id },
+        engine,
+        WaitingQueue::default(),
+        RunningBatch::default(),
+        PassClock::default(),
+        KvPool::new(first_row, engine.num_blocks),
+    );
+    world.spawn(worker).id()
+}
+
+/// Spawns the blocks of all pools at once, worker by worker, so that the table is made in one piece.
+fn spawn_blocks(world: &mut World, workers: &[Entity], blocks_per_worker: u32) {
+    let per_worker = blocks_per_worker as usize;
+    world.spawn_batch((0..workers.len() * per_worker).map(|row| {
+        let worker = workers[row / per_worker];
+        (BlockUse::default(), PrefixNode::default(), BlockOf(worker))
+    }));
 }

@@ -18,38 +18,31 @@ pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (SKETCH_BITS + 1)) as f64;
 pub struct Samples {
     exact_limit: usize,
     moments: Moments,
-    entries: Vec<Entry>,
+    values: Vec<f64>,
+    /// How often each value counts; empty while each counts once.
+    weights: Vec<u32>,
     /// Used once there are too many distinct samples to keep them all.
     sketch: Option<LogHistogram<SKETCH_BITS>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    value: f64,
-    weight: u64,
 }
 
 impl Samples {
     /// No samples yet; exact up to `exact_limit` distinct ones.
     #[must_use]
     pub const fn exact_up_to(exact_limit: usize) -> Self {
-        Self { exact_limit, moments: Moments::NONE, entries: Vec::new(), sketch: None }
+        Self { exact_limit, moments: Moments::NONE, values: Vec::new(), weights: Vec::new(), sketch: None }
     }
 
     /// Adds `weight` samples of `value`.
-    pub fn add(&mut self, value: f64, weight: u64) {
+    pub fn add(&mut self, value: f64, mut weight: u64) {
         debug_assert!(value >= 0.0 && value.is_finite());
         self.moments.add(value, weight);
-        if let Some(sketch) = &mut self.sketch {
-            sketch.add(value, weight);
-            return;
-        }
-        if self.entries.len() == self.exact_limit {
-            self.make_room();
-        }
-        match &mut self.sketch {
-            Some(sketch) => sketch.add(value, weight),
-            None => self.entries.push(Entry { value, weight }),
+        while weight > 0 {
+            if let Some(sketch) = &mut self.sketch {
+                return sketch.add(value, weight);
+            }
+            let part = u32::try_from(weight).unwrap_or(u32::MAX);
+            self.push(value, part);
+            weight -= u64::from(part);
         }
     }
 
@@ -68,50 +61,81 @@ impl Samples {
     /// The statistics of the report.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
-        let count = self.count();
-        let ranks = PERCENTILES.map(|p| rank(count, p));
-        self.moments.distribution(self.values_at(ranks))
+        self.moments.distribution(self.values_at(self.ranks()))
     }
 
-    /// The statistics of 1000 / sample over the samples above zero.
+    /// The statistics of the report, and those of 1000 / sample over the samples above zero.
     #[must_use]
-    pub fn rate_distribution(&self) -> Distribution {
+    pub fn distribution_and_rates(&self) -> (Distribution, Distribution) {
         let mut rates = Moments::NONE;
         self.for_each(|value, weight| {
             if value > 0.0 {
                 rates.add(1000.0 / value, weight);
             }
         });
-        if rates.weight == 0 {
-            return Distribution::default();
-        }
+        let [p50, p75, p90, p95, p99] = self.ranks();
         // The largest rate is that of the smallest sample.
-        let ranks = PERCENTILES.map(|p| self.count() - 1 - rank(rates.weight, p));
-        rates.distribution(self.values_at(ranks).map(|value| 1000.0 / value))
+        let [r50, r75, r90, r95, r99] = PERCENTILES.map(|p| self.count().saturating_sub(1 + rank(rates.weight, p)));
+        let values = self.values_at([p50, p75, p90, p95, p99, r50, r75, r90, r95, r99]);
+        let [p50, p75, p90, p95, p99, rated @ ..] = values;
+        let plain = self.moments.distribution([p50, p75, p90, p95, p99]);
+        (plain, rates.distribution(rated.map(|value| 1000.0 / value)))
+    }
+
+    fn ranks(&self) -> [u64; PERCENTILES.len()] {
+        PERCENTILES.map(|p| rank(self.count(), p))
+    }
+
+    fn push(&mut self, value: f64, weight: u32) {
+        if self.values.len() == self.exact_limit {
+            self.make_room();
+        }
+        if let Some(sketch) = &mut self.sketch {
+            return sketch.add(value, u64::from(weight));
+        }
+        if weight != 1 && self.weights.is_empty() {
+            self.weights = vec![1; self.values.len()];
+        }
+        if weight != 1 || !self.weights.is_empty() {
+            self.weights.push(weight);
+        }
+        self.values.push(value);
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let weights = self.weights.iter().copied().chain(std::iter::repeat(1));
+        self.values.iter().copied().zip(weights.map(u64::from))
     }
 
     fn for_each(&self, mut visit: impl FnMut(f64, u64)) {
         match &self.sketch {
             Some(sketch) => sketch.for_each(visit),
-            None => self.entries.iter().for_each(|entry| visit(entry.value, entry.weight)),
+            None => self.entries().for_each(|(value, weight)| visit(value, weight)),
         }
     }
 
     /// Merges equal samples; falls back to the sketch where that does not help.
     fn make_room(&mut self) {
-        self.entries.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
-        self.entries.dedup_by(|later, earlier| {
-            let equal = later.value == earlier.value;
-            if equal {
-                earlier.weight += later.weight;
-            }
+        let mut entries: Vec<(f64, u64)> = self.entries().collect();
+        entries.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        entries.dedup_by(|later, earlier| {
+            let equal = later.0 == earlier.0;
+            earlier.1 += if equal { later.1 } else { 0 };
             equal
         });
-        if self.entries.len() > self.exact_limit / 2 {
-            let mut sketch = LogHistogram::<SKETCH_BITS>::default();
-            self.entries.iter().for_each(|entry| sketch.add(entry.value, entry.weight));
+        (self.values, self.weights) = (Vec::new(), Vec::new());
+        if entries.len() > self.exact_limit / 2 {
+            let mut sketch = LogHistogram::default();
+            entries.iter().for_each(|&(value, weight)| sketch.add(value, weight));
             self.sketch = Some(sketch);
-            self.entries = Vec::new();
+            return;
+        }
+        for (value, mut weight) in entries {
+            while weight > 0 {
+                let part = u32::try_from(weight).unwrap_or(u32::MAX);
+                self.push(value, part);
+                weight -= u64::from(part);
+            }
         }
     }
 
@@ -125,20 +149,21 @@ impl Samples {
         }
         // Find each rank's bucket, then sort the few samples in those buckets only.
         let mut histogram = LogHistogram::<LOCATING_BITS>::default();
-        self.entries.iter().for_each(|entry| histogram.add(entry.value, entry.weight));
+        self.entries().for_each(|(value, weight)| histogram.add(value, weight));
         let located = ranks.map(|rank| histogram.locate(rank));
-        let mut candidates: Vec<Entry> = Vec::new();
-        let wanted = |entry: &&Entry| located.iter().any(|&(bucket, _)| bucket == LogHistogram::<LOCATING_BITS>::bucket(entry.value));
-        candidates.extend(self.entries.iter().filter(wanted));
-        candidates.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
-        located.map(|(bucket, within)| {
+        let mut wanted = vec![false; histogram.counts.len() + 1];
+        located.iter().for_each(|&(bucket, _)| wanted[bucket] = true);
+        let bucket = |value: f64| LogHistogram::<LOCATING_BITS>::bucket(value);
+        let mut candidates: Vec<(f64, u64)> = self.entries().filter(|&(value, _)| wanted[bucket(value)]).collect();
+        candidates.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        located.map(|(in_bucket, within)| {
             let mut left = within;
-            let in_bucket = candidates.iter().filter(|entry| LogHistogram::<LOCATING_BITS>::bucket(entry.value) == bucket);
-            for entry in in_bucket {
-                if left < entry.weight {
-                    return entry.value;
+            let start = candidates.partition_point(|&(value, _)| bucket(value) < in_bucket);
+            for &(value, weight) in &candidates[start..] {
+                if left < weight {
+                    return value;
                 }
-                left -= entry.weight;
+                left -= weight;
             }
             debug_assert!(false, "a located rank lies in its bucket");
             0.0
@@ -305,10 +330,10 @@ mod tests {
         for (gap, weight) in [(0.0, 5), (10.0, 3), (20.0, 1)] {
             pool.add(gap, weight);
         }
-        let rates = pool.rate_distribution();
+        let (_, rates) = pool.distribution_and_rates();
         assert_eq!((rates.count, rates.median, rates.min, rates.max), (4, 100.0, 50.0, 100.0));
         assert_eq!(rates.mean, (3.0 * 100.0 + 50.0) / 4.0);
-        assert_eq!(Samples::exact_up_to(LIMIT).rate_distribution(), Distribution::default());
+        assert_eq!(Samples::exact_up_to(LIMIT).distribution_and_rates().1, Distribution::default());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bevy_ecs::prelude::*;
 use dynosim_schemas::request_row::{RequestRow, RequestStatus};
-use dynosim_schemas::summary::{Distribution, Goodput, Summary};
+use dynosim_schemas::summary::{Goodput, Summary};
 
 use super::Samples;
 use crate::timing::round_whole;
@@ -158,6 +158,7 @@ impl RequestStatistics {
     /// caller's to fill in.
     #[must_use]
     pub fn summary(&self, passes: &PassStatistics) -> Summary {
+        let (itl_ms, output_token_throughput_per_user) = passes.gaps_ms.distribution_and_rates();
         let per_second = |amount: u64| amount as f64 / (self.duration_ms / 1000.0).max(1e-9);
         let of_input =
             |tokens: u64| if self.input_tokens == 0 { 0.0 } else { tokens as f64 / self.input_tokens as f64 };
@@ -181,13 +182,9 @@ impl RequestStatistics {
             ttft_ms: self.ttft_ms.distribution(),
             ttst_ms: self.ttst_ms.distribution(),
             tpot_ms: self.tpot_ms.distribution(),
-            itl_ms: passes.gaps_ms.distribution(),
+            itl_ms,
             e2e_latency_ms: self.e2e_ms.distribution(),
-            output_token_throughput_per_user: if passes.gaps_ms.count() == 0 {
-                Distribution::default()
-            } else {
-                passes.gaps_ms.rate_distribution()
-            },
+            output_token_throughput_per_user,
             goodput: self.sla.map(|_| Goodput {
                 completed_requests: self.good,
                 request_throughput_rps: per_second(self.good),

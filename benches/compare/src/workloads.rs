@@ -1,0 +1,228 @@
+//! What is run: the same workload and deployment in the words of both programs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::measure::{self, Cost};
+
+/// Tokens of a KV block.
+const BLOCK_SIZE: u64 = 64;
+/// Tokens of a request, at most.
+const CONTEXT_LENGTH: u64 = 131_072;
+/// Requests of a worker's batch, at most.
+const MAX_SEQUENCES: u64 = 256;
+/// Tokens of a pass, at most.
+const MAX_BATCHED_TOKENS: u64 = 8192;
+/// Blocks of a worker's pool.
+pub const POOL_BLOCKS: u64 = 16_384;
+/// Tokens that an id of a trace stands for.
+pub const TOKENS_PER_ID: u64 = 512;
+
+/// What both programs are given, and what the row of the table is called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// For `--only`.
+    pub name: &'static str,
+    /// For the table.
+    pub title: &'static str,
+    /// The `traffic` section of dynosim's configuration.
+    pub traffic: Value,
+    /// `source`, `load` and `via` of the reference's scenario.
+    pub scenario: Value,
+}
+
+/// The workloads of the side-by-side table.
+pub fn table(conversation: &Path, synthetic_trace: &Path) -> Vec<Workload> {
+    vec![
+        trace("conversation", "conversation trace, 12,031 requests", conversation),
+        trace("synthetic-trace", "synthetic trace, 3,993 requests", synthetic_trace),
+        synthetic("synthetic-100k", "synthetic 2048/128, 100,000 requests, concurrency 256", 100_000),
+        synthetic("synthetic-1m", "synthetic 2048/128, 1,000,000 requests, concurrency 256", 1_000_000),
+        sessions("sessions", "sessions of 4 turns of 256/32, 200,000 sessions, concurrency 256", 200_000),
+    ]
+}
+
+fn trace(name: &'static str, title: &'static str, path: &Path) -> Workload {
+    Workload {
+        name,
+        title,
+        traffic: trace_traffic(path),
+        scenario: json!({
+            "source": { "type": "trace", "path": absolute(path), "format": "mooncake", "block_size": TOKENS_PER_ID },
+            "load": { "type": "trace_timestamps", "speedup": 1.0 },
+        }),
+    }
+}
+
+/// A Mooncake trace, played as recorded.
+pub fn trace_traffic(path: &Path) -> Value {
+    json!({
+        "source": { "type": "trace", "format": "mooncake", "block_size": TOKENS_PER_ID, "paths": [absolute(path)] },
+        "load": { "type": "trace_timestamps" },
+    })
+}
+
+fn synthetic(name: &'static str, title: &'static str, requests: u64) -> Workload {
+    // `generated` is the reference's leanest way: it makes requests as it needs them.
+    let source = json!({
+        "type": "synthetic", "input_tokens": 2048, "output_tokens": 128, "count": requests, "mode": "generated",
+    });
+    Workload {
+        name,
+        title,
+        traffic: synthetic_traffic(2048, 128, requests, 256),
+        scenario: json!({
+            "source": source,
+            "load": { "type": "concurrency", "concurrency": 256 },
+            "via": "aisim",
+        }),
+    }
+}
+
+/// Independent requests in a closed loop.
+pub fn synthetic_traffic(input_tokens: u64, output_tokens: u64, requests: u64, concurrency: u64) -> Value {
+    json!({
+        "source": { "type": "synthetic", "input_tokens": input_tokens, "output_tokens": output_tokens },
+        "load": { "type": "concurrency", "concurrency": concurrency },
+        "stop": { "requests": requests },
+    })
+}
+
+fn sessions(name: &'static str, title: &'static str, sessions: u64) -> Workload {
+    let load = json!({ "type": "concurrency", "concurrency": 256 });
+    Workload {
+        name,
+        title,
+        traffic: json!({
+            "source": {
+                "type": "synthetic-session",
+                "new_input_tokens_per_turn": 256,
+                "output_tokens_per_turn": 32,
+                "session": { "turns": 4 },
+            },
+            "load": load,
+            "stop": { "sessions": sessions },
+        }),
+        scenario: json!({
+            "source": {
+                "type": "synthetic-session",
+                "new_input_tokens_per_turn": 256,
+                "output_tokens_per_turn": 32,
+                "turns": 4,
+                "sessions": sessions,
+                "accumulate": true,
+            },
+            "load": load,
+        }),
+    }
+}
+
+/// A deployment for dynosim. The side-by-side runs all use the default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deployment {
+    /// Workers.
+    pub workers: u64,
+    /// Blocks of each one's pool.
+    pub blocks: u64,
+    /// The timing model.
+    pub timing: Value,
+}
+
+impl Default for Deployment {
+    fn default() -> Self {
+        Self { workers: 4, blocks: POOL_BLOCKS, timing: json!({ "type": "polynomial" }) }
+    }
+}
+
+/// The programs, and where their inputs and results go.
+#[derive(Clone, Debug)]
+pub struct Programs<'a> {
+    /// dynosim.
+    pub dynosim: PathBuf,
+    /// The reference.
+    pub peer: PathBuf,
+    /// An existing folder.
+    pub folder: &'a Path,
+}
+
+impl Programs<'_> {
+    /// Runs dynosim; gives what that cost, and its report.
+    pub fn run_dynosim(&self, traffic: &Value, on: &Deployment, profiled: bool) -> Result<(Cost, Value), Failure> {
+        let config = json!({
+            "traffic": traffic,
+            "engine": {
+                "mode": "aggregated",
+                "model": "meta-llama/Meta-Llama-3.1-8B-Instruct",
+                "hardware": "h200_sxm",
+                "backend": "vllm",
+                "context_length": CONTEXT_LENGTH,
+                "workers": { "aggregated": {
+                    "parallelism": { "replicas": on.workers },
+                    "scheduler": { "max_batched_tokens": MAX_BATCHED_TOKENS, "max_sequences": MAX_SEQUENCES },
+                    "kv_cache": {
+                        "block_size": BLOCK_SIZE,
+                        "prefix_caching": true,
+                        "capacity": { "type": "fixed", "blocks": on.blocks },
+                    },
+                    "timing": on.timing,
+                } },
+            },
+        });
+        // Every JSON document is YAML.
+        let path = self.write("dynosim.yaml", &config)?;
+        let output = self.folder.join("dynosim-output");
+        let words = ["predict", "--stack", "dynamo", "--overwrite", "--format", "json", "--config"];
+        let mut arguments: Vec<&OsStr> = words.map(OsStr::new).into();
+        arguments.extend([path.as_os_str(), OsStr::new("--output-dir"), output.as_os_str()]);
+        if profiled {
+            arguments.push(OsStr::new("--profile"));
+        }
+        let cost = measure::run(&self.dynosim, &arguments)?;
+        Ok((cost, read(&output.join("prediction.json"))?))
+    }
+
+    /// Runs the reference; gives what that cost, and its report.
+    pub fn run_peer(&self, workload: &Workload) -> Result<(Cost, Value), Failure> {
+        let mut scenario = workload.scenario.clone();
+        scenario["name"] = workload.name.into();
+        scenario["engine"] = json!({
+            "backend": "vllm",
+            "block_size": BLOCK_SIZE,
+            "num_gpu_blocks": POOL_BLOCKS,
+            "max_num_seqs": MAX_SEQUENCES,
+            "max_num_batched_tokens": MAX_BATCHED_TOKENS,
+            "max_model_len": CONTEXT_LENGTH,
+            "enable_prefix_caching": true,
+            "enable_chunked_prefill": true,
+            "timing_model": { "type": "polynomial" },
+        });
+        scenario["topology"] = json!({ "type": "aggregated", "num_workers": Deployment::default().workers });
+        scenario["router"] = json!({ "mode": "round_robin" });
+        let path = self.write("peer.json", &scenario)?;
+        let report = self.folder.join("peer-report.json");
+        let cost = measure::run(&self.peer, &[path.as_os_str(), report.as_os_str()])?;
+        Ok((cost, read(&report)?))
+    }
+
+    fn write(&self, name: &str, value: &Value) -> Result<PathBuf, Failure> {
+        let path = self.folder.join(name);
+        match fs::write(&path, value.to_string()) {
+            Ok(()) => Ok(path),
+            Err(e) => Err(Failure::new(format!("cannot write {}: {e}", path.display()))),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Value, Failure> {
+    let text = fs::read(path).map_err(|e| Failure::new(format!("cannot read {}: {e}", path.display())))?;
+    serde_json::from_slice(&text).map_err(|e| Failure::new(format!("{} is not JSON: {e}", path.display())))
+}
+
+/// Paths are read by programs with rules of their own for relative ones.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
