@@ -14,11 +14,13 @@ pub struct Clock {
     pub now: VirtualTime,
     /// The last event that was processed: an arrival or the end of a pass.
     pub last_event: VirtualTime,
+    /// A worker that runs passes without getting anything done, if there is one: a bug.
+    pub stalled_worker: Option<u32>,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { now: VirtualTime::ZERO, last_event: VirtualTime::ZERO }
+        Self { now: VirtualTime::ZERO, last_event: VirtualTime::ZERO, stalled_worker: None }
     }
 }
 

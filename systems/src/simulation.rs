@@ -100,7 +100,7 @@ impl Simulation {
     /// Handles the next instant; `false` once nothing is left to happen before the cut-off.
     ///
     /// # Errors
-    /// When the workload's source could not be read on.
+    /// When the workload's source could not be read on, or a worker makes no progress (a bug).
     pub fn step(&mut self) -> Result<bool, SourceError> {
         self.step_by(|world| world.run_schedule(Instant))
     }
@@ -127,10 +127,28 @@ impl Simulation {
         if self.instants.is_multiple_of(INSTANTS_PER_CLEANUP) {
             self.world.clear_trackers();
         }
+        if let Some(worker) = self.world.resource::<Clock>().stalled_worker {
+            return Err(self.stall(worker).into());
+        }
         match self.world.resource_mut::<Traffic>().take_fault() {
             Some(fault) => Err(fault),
             None => Ok(true),
         }
+    }
+
+    /// Describes a worker that would run for ever.
+    fn stall(&mut self, worker: u32) -> String {
+        let now_ms = self.progress().now_ms;
+        let mut workers = self.world.query::<(&Worker, &RunningBatch, &WaitingQueue, &KvPool)>();
+        let state = workers.iter(&self.world).find(|(found, ..)| found.id == worker);
+        let state = state.map(|(_, batch, queue, pool)| {
+            let usage = pool.usage();
+            format!("{} running, {} waiting, {usage:?}", batch.members.len(), queue.requests.len())
+        });
+        format!(
+            "worker {worker} gets nothing done any more at {now_ms} ms ({}); this is a bug in dynosim, please report it",
+            state.unwrap_or_default()
+        )
     }
 
     fn has_more(&self) -> bool {

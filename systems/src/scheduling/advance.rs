@@ -218,6 +218,10 @@ impl PassRun<'_, '_, '_, '_, '_> {
         } else {
             let blocks = data.pool.own_rows(&mut self.blocks);
             begin_pass(&mut data, self.requests, blocks, self.scratch, at.ms());
+            if data.passes.stalled {
+                self.clock.stalled_worker = Some(worker);
+                self.passes_left = 0;
+            }
             1
         };
         self.passes_left = self.passes_left.saturating_sub(passes);

@@ -227,6 +227,8 @@ pub struct PassClock {
     pub eventful: u64,
     /// Whether a pass is in flight.
     pub in_flight: bool,
+    /// Whether the last pass got nothing done. The next one would do no better, so that must not be.
+    pub stalled: bool,
     /// Tokens that the pass in flight computes for requests with prompt work.
     pub prefill_tokens: u64,
     /// What the end of the pass in flight will announce, in order.

@@ -26,6 +26,8 @@ pub(super) struct PassBuilder<'a, 'w, 's, 'rw, 'rs> {
     now_ms: f64,
     /// Tokens that this pass may still compute.
     budget: u32,
+    /// Known tokens that it computes for requests that are not decoding yet.
+    computed_tokens: u32,
     preempted: bool,
     prefill: PrefillBatch,
     /// Members that a decode step of this pass serves beyond those that were decoding before.
@@ -58,6 +60,7 @@ pub(super) fn begin_pass(
         scratch,
         now_ms,
         budget: 0,
+        computed_tokens: 0,
         preempted: false,
         prefill: PrefillBatch::default(),
         readmitted: DecodeBatch::default(),
@@ -274,6 +277,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         let number = self.worker.passes.number;
         let Ok(mut member) = self.requests.get_mut(request) else { return };
         self.budget -= after - before;
+        self.computed_tokens += after - before;
         if spec.prefix_caching {
             let complete = member.identity.shared_blocks(spec.block_size).min(after / spec.block_size);
             if complete > member.table.published {
@@ -297,7 +301,9 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
             self.worker.batch.prefilling = Some(request);
             return;
         }
-        self.worker.batch.prefilling = None;
+        if self.worker.batch.prefilling == Some(request) {
+            self.worker.batch.prefilling = None;
+        }
         if sequence.generated == sequence.output_limit {
             // It asked for no token. It never decodes, so it has no run.
             self.worker.passes.endings.push((request, Ending::Finished));
@@ -336,6 +342,9 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         self.worker.passes.log.push(self.now_ms + prefill_ms + decode_ms);
         self.worker.passes.in_flight = true;
         self.worker.passes.eventful += 1;
+        let computed = self.computed_tokens > 0 || decode.requests > 0;
+        self.worker.passes.stalled = !computed && !self.preempted && self.worker.passes.endings.is_empty();
+        debug_assert!(!self.worker.passes.stalled, "every pass gets something done");
 
         // Everybody who decodes is one token longer next time.
         batch.decoding_tokens += batch.decoding;
