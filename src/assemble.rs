@@ -8,6 +8,7 @@ use dynosim_systems::time::VirtualTime;
 use dynosim_systems::timing::PassTiming;
 use dynosim_systems::traffic::{Load, SessionShape, SyntheticRequests, SyntheticSessions, UnitSource};
 
+use crate::interrupt::Interrupt;
 use crate::traces::{StartOrder, TraceError, TraceFile, TraceSource, TraceThread};
 
 /// Where a workload comes from, once opened.
@@ -71,7 +72,12 @@ pub fn load(prediction: &Prediction) -> Load {
 ///
 /// # Errors
 /// If a trace cannot be opened or used.
-pub fn source(prediction: &Prediction, block_size: u32, whole: bool) -> Result<OpenedSource, TraceError> {
+pub fn source(
+    prediction: &Prediction,
+    block_size: u32,
+    whole: bool,
+    interrupt: &Interrupt,
+) -> Result<OpenedSource, TraceError> {
     let units = prediction.traffic.unit_count().unwrap_or(0);
     let synthetic = |units: Box<dyn UnitSource>| OpenedSource { units, reader: None };
     Ok(match &prediction.traffic.source {
@@ -92,12 +98,13 @@ pub fn source(prediction: &Prediction, block_size: u32, whole: bool) -> Result<O
         }
         Source::Trace { paths, block_size, .. } => {
             let timed = matches!(prediction.traffic.load, config::Load::TraceTimestamps { .. });
-            let (units, reader) = TraceSource::open(TraceFile {
+            let file = TraceFile {
                 path: paths.first().cloned().unwrap_or_default(),
                 tokens_per_id: count(block_size.unwrap_or(config::traffic::DEFAULT_TRACE_BLOCK_SIZE)),
                 order: if timed { StartOrder::Timestamps } else { StartOrder::File },
                 whole,
-            })?;
+            };
+            let (units, reader) = TraceSource::open(file, interrupt)?;
             OpenedSource { units: Box::new(units), reader: Some(reader) }
         }
     })

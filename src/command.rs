@@ -15,11 +15,11 @@ use crate::predict::predict;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let printed = match &cli.command {
-        Command::Predict(args) => predict(args, &Interrupt::install()),
-        Command::Schema => Ok(to_pretty_json(dynosim_schemas::config::json_schema())),
+    let outcome = match &cli.command {
+        Command::Predict(args) => predict(args, &Interrupt::install(), print),
+        Command::Schema => print(&to_pretty_json(dynosim_schemas::config::json_schema())),
     };
-    match printed.and_then(|text| print(&text)) {
+    match outcome {
         Ok(()) => ExitCode::from(exit_code::SUCCESS),
         Err(error) => {
             // If even stderr is gone, the exit code still tells.

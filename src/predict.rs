@@ -19,11 +19,17 @@ use crate::run::{self, RunResult};
 /// Version of the layout of the report and of the per-request table.
 pub const SCHEMA_VERSION: &str = "1";
 
-/// Runs the command; gives what belongs on standard output.
+/// Runs the command; `print` puts the result on standard output.
+///
+/// It prints before files get their final names, so that a failure to print leaves none behind.
 ///
 /// # Errors
 /// With the message and exit code for the user. Nothing has been written then.
-pub fn predict(args: &PredictArgs, interrupt: &Interrupt) -> Result<String, CommandError> {
+pub fn predict(
+    args: &PredictArgs,
+    interrupt: &Interrupt,
+    print: impl FnOnce(&str) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let prediction = load_config(args)?;
     let folder = OutputFolder::prepare(&args.output_dir, args.overwrite)?;
     let Some(deployment) = assemble::deployment(&prediction) else {
@@ -72,14 +78,16 @@ pub fn predict(args: &PredictArgs, interrupt: &Interrupt) -> Result<String, Comm
     let mut files = rows.files;
     files.push(folder.write(KnownOutput::Prediction, to_pretty_json(json).as_bytes())?);
     let report_path = folder.target(KnownOutput::Prediction);
-    folder.publish(files)?;
-    Ok(match args.format {
+    let text = match args.format {
         Format::Table => {
             let profile = profile.map(|profile| format!("\n{}", profile.to_table())).unwrap_or_default();
             summary_table(&summary, &wall_clock, &report_path) + &profile
         }
         Format::Json => summary_line(&summary) + "\n",
-    })
+    };
+    print(&text)?;
+    folder.publish(files)?;
+    Ok(())
 }
 
 fn load_config(args: &PredictArgs) -> Result<Prediction, CommandError> {

@@ -81,8 +81,11 @@ fn attempt(
     mut sink: RowSink,
     whole: bool,
 ) -> Result<RunResult, Stopped> {
-    let opened = assemble::source(prediction, deployment.engine.block_size, whole);
-    let OpenedSource { units, reader } = opened.map_err(|error| Stopped::Failed(error.into()))?;
+    let opened = assemble::source(prediction, deployment.engine.block_size, whole, interrupt);
+    let OpenedSource { units, reader } = opened.map_err(|error| {
+        let nothing_yet = Progress { now_ms: 0.0, arrived: 0, ended: 0 };
+        Stopped::Failed(if interrupt.is_set() { interrupted(nothing_yet) } else { error.into() })
+    })?;
     let traffic = Traffic::new(units, assemble::load(prediction), deployment.engine.context_length);
     let mut simulation = Simulation::new(deployment.clone(), traffic);
     let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), &mut sink);

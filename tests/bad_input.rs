@@ -408,3 +408,24 @@ fn the_results_of_an_earlier_run_are_replaced_as_a_whole() {
     names.sort();
     assert_eq!(names, ["notes.txt", "prediction.json", "requests.parquet"], "the folder never mixes two runs");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_standard_output_that_cannot_be_written() {
+    let desk = Desk::new();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = predict(&desk.config(&sound()), &desk.out()).stdout(full).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(EXECUTION));
+    assert!(!desk.out().exists(), "what could not be told is not kept");
+}
+
+#[test]
+fn trace_times_that_no_clock_shows() {
+    let row = |time: &str| format!("{{{time},\"input_length\":64,\"output_length\":2,\"hash_ids\":[1]}}\n");
+    for (time, field) in [("\"timestamp\":1e308", "timestamp"), ("\"timestamp\":0,\"delay\":1e16", "delay")] {
+        let desk = Desk::new();
+        let trace = desk.write("far.jsonl", row("\"timestamp\":0") + &row(time));
+        let path = desk.config(&config(recorded(&trace, 64), worker(64, 1024)));
+        refused(&desk, &mut predict(&path, &desk.out()), EXECUTION, &["far.jsonl:2", field, "1e15"]);
+    }
+}

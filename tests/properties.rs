@@ -370,12 +370,10 @@ fn row_is_sound(world: &World, row: &Row) -> Result<(), String> {
     let times: Vec<f64> = moments.iter().filter_map(|column| row.float_or_null(column)).collect();
     // With exactly one token there is no second one, and with two the second is the last.
     hold(times.is_sorted(), &format!("times are in order: {times:?}"))?;
-    if row.status() != "failed" {
-        let known = |column: &str| row.float_or_null(column).is_some();
-        hold(known("first_token_ms") == (output >= 1), "the first token has a time if there is one")?;
-        hold(known("second_token_ms") == (output >= 2), "so has the second")?;
-        hold(known("last_token_ms") == (output >= 1), "and the last")?;
-    }
+    let known = |column: &str| row.float_or_null(column).is_some();
+    hold(known("first_token_ms") == (output >= 1), "the first token has a time if there is one")?;
+    hold(known("second_token_ms") == (output >= 2), "so has the second")?;
+    hold(known("last_token_ms") == (output >= 1), "and the last")?;
     hold(output <= requested, "no request gets more than it asked for")?;
     hold((0..world.workers as i64).contains(&row.int("worker_id")), "the worker exists")?;
 

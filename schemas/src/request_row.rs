@@ -257,7 +257,7 @@ pub const COLUMNS: &[Column] = &[
     column("requested_output_tokens", INT, false, "tokens", "Output length that the workload asked for.", |r| count(Some(r.requested_output_tokens))),
     column("output_tokens", INT, false, "tokens", "Output tokens produced.", |r| count(Some(r.output_tokens))),
     column("first_admission_reused_tokens", INT, true, "tokens", "Tokens found in the prefix cache at the first admission; null if it never ran.", |r| count(r.first_admission_reused_tokens())),
-    column("reused_tokens", INT, true, "tokens", "The most tokens that any admission found in the prefix cache; null if it never ran.", |r| count(r.reused_tokens())),
+    column("reused_tokens", INT, true, "tokens", "The most tokens that any admission found in the prefix cache; null if it never ran. After a preemption this can be more than `input_tokens`, since generated tokens are found again.", |r| count(r.reused_tokens())),
     column("admissions", INT, false, "-", "Times it entered a running batch; more than one after a preemption.", |r| count(Some(r.admissions.len() as u64))),
     column("preemptions", INT, false, "-", "Times it lost its KV blocks to another request and had to start over.", |r| count(Some(r.preemptions.into()))),
     column("sla_met", BOOL, true, "-", "Whether it met every bound of `evaluation.sla`; null without an SLA, or unless completed.", |r| Cell::Bool(r.sla_met)),

@@ -65,7 +65,8 @@ pub struct Summary {
     pub output_throughput_tok_s: f64,
     /// Prompt and output tokens per second.
     pub total_throughput_tok_s: f64,
-    /// Reused prompt tokens (the largest reuse of each request) over prompt tokens.
+    /// Reused tokens (the largest reuse of each request) over prompt tokens. As in the reference, generated tokens that
+    /// are found again after a preemption count, so it can exceed 1.
     pub prefix_cache_reused_ratio: f64,
     /// The same with the reuse at the first admission.
     pub first_admission_prefix_cache_reused_ratio: f64,

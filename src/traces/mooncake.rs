@@ -1,6 +1,6 @@
 //! The `mooncake` format: one JSON object a line, each a request with its complete prompt.
 
-use dynosim_schemas::config::limits::MAX_TOKENS;
+use dynosim_schemas::config::limits::{MAX_NUMBER, MAX_TOKENS};
 use dynosim_schemas::trace::MooncakeRow;
 use dynosim_systems::prefix::{PromptIdentity, SharedPrefix, mix};
 use dynosim_systems::traffic::Turn;
@@ -48,6 +48,11 @@ pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<Trace
         let (given, wanted) = (ids.len(), row.output_length);
         return Err(format!("output_token_ids: has {given} tokens, but output_length is {wanted}"));
     }
+    for (field, ms) in [("timestamp", row.timestamp), ("delay", row.delay)] {
+        if ms.is_some_and(|ms| ms.abs() > MAX_NUMBER) {
+            return Err(format!("{field}: is beyond {MAX_NUMBER:e} ms; times are milliseconds"));
+        }
+    }
     let mut identity = PromptIdentity::from_trace_ids(&row.hash_ids, tokens_per_id, input_tokens, number);
     if let Some(ids) = &row.output_token_ids {
         identity.stream = recorded_stream(&identity, input_tokens, ids);
@@ -91,7 +96,7 @@ fn explain(line: &str) -> String {
         Ok(_) => return "something follows the row's JSON object; every line is one `{...}`".to_owned(),
     };
     let field = match error.path().to_string() {
-        path if path == "." => String::new(),
+        path if path == "." || path == "?" => String::new(),
         path => format!("{path}: "),
     };
     let error = error.into_inner();

@@ -9,11 +9,15 @@ use super::error::ReaderStopped;
 use super::mooncake::{self, TraceTurn};
 use super::sessions::{self, SessionTable};
 use super::{FileDigest, LineReader, NeedsWholeFile, TraceError};
+use crate::interrupt::Interrupt;
 
 /// Units that travel together from the reader to the simulation.
 const BATCH_UNITS: usize = 512;
 /// Batches that may wait: the reader is at most this far ahead.
 const BATCHES_AHEAD: usize = 16;
+
+/// Rows between looks at Ctrl-C while a trace is read whole.
+const ROWS_PER_LOOK: u64 = 1024;
 
 /// What decides the order in which units start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,21 +67,28 @@ impl TraceSource {
     /// Opens a trace and starts reading it.
     ///
     /// # Errors
-    /// If the file cannot be opened, or, when read whole, cannot be used.
-    pub fn open(file: TraceFile) -> Result<(Self, TraceThread), TraceError> {
+    /// If the file cannot be opened, or, when read whole, cannot be used, or reading was interrupted.
+    pub fn open(file: TraceFile, interrupt: &Interrupt) -> Result<(Self, TraceThread), TraceError> {
         let lines = LineReader::open(&file.path)?;
         if file.whole {
-            return Self::read_whole(lines, &file);
+            return Self::read_whole(lines, &file, interrupt);
         }
         let (sender, receiver) = sync_channel(BATCHES_AHEAD);
         let thread = spawn(&file.path.clone(), move || stream(lines, &file, &sender))?;
         Ok((Self::new(receiver, Vec::new(), false), thread))
     }
 
-    fn read_whole(mut lines: LineReader, file: &TraceFile) -> Result<(Self, TraceThread), TraceError> {
+    fn read_whole(
+        mut lines: LineReader,
+        file: &TraceFile,
+        interrupt: &Interrupt,
+    ) -> Result<(Self, TraceThread), TraceError> {
         let mut table = SessionTable::default();
-        let mut rows = 0;
+        let mut rows: u64 = 0;
         while let Some(row) = next_row(&mut lines, file)? {
+            if rows.is_multiple_of(ROWS_PER_LOOK) && interrupt.is_set() {
+                return Err(lines.failed("reading was interrupted".to_owned()));
+            }
             table.add(row).map_err(|message| lines.failed(message))?;
             rows += 1;
         }
@@ -140,7 +151,11 @@ fn next_row(lines: &mut LineReader, file: &TraceFile) -> Result<Option<TraceTurn
 }
 
 fn no_requests(file: &TraceFile) -> TraceError {
-    TraceError { path: file.path.clone(), line: None, message: "has no requests; every line is blank".to_owned() }
+    TraceError {
+        path: file.path.clone(),
+        line: None,
+        message: "has no requests: it is empty, or every line is blank".to_owned(),
+    }
 }
 
 /// Reads to the end, sending units as they come.

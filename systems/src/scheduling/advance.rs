@@ -190,8 +190,13 @@ impl PassRun<'_, '_, '_, '_, '_> {
         self.statistics.prefill_tokens += std::mem::take(&mut passes.prefill_tokens);
         let mut endings = std::mem::take(&mut passes.endings);
         for (request, ending) in endings.drain(..) {
-            if ending == Ending::Finished {
-                finish_timeline(request, passes, self.requests, self.statistics);
+            match ending {
+                Ending::Finished => finish_timeline(request, passes, self.requests, self.statistics),
+                Ending::Failed(_) | Ending::Rejected(_) => {
+                    if let Ok(mut data) = self.requests.get_mut(request) {
+                        data.timeline.look_up_token_times(&passes.log);
+                    }
+                }
             }
             self.signals.0.push(Signal { request, worker_id: worker, at, ending });
         }
