@@ -78,7 +78,7 @@ fn command(bencher: &mut Bencher<'_>, config: &str) {
     let mut words: Vec<_> = words.map(std::ffi::OsString::from).into();
     words.extend(["-c".into(), path.into(), "--output-dir".into(), output.into()]);
     let Command::Predict(args) = Cli::parse_from(words).command else { return };
-    bencher.iter(|| predict(&args, &Interrupt::default()).expect("the configuration is valid"));
+    bencher.iter(|| predict(&args, &Interrupt::default(), |_| Ok(())).expect("the configuration is valid"));
 }
 
 /// The simulation alone: rows are taken out and thrown away.
@@ -86,7 +86,8 @@ fn engine(bencher: &mut Bencher<'_>, config: &str) {
     let prediction = config::load(config, &[], Stack::Dynamo).expect("the configuration is valid");
     let deployment = assemble::deployment(&prediction).expect("the configuration can be simulated");
     bencher.iter(|| {
-        let opened = assemble::source(&prediction, deployment.engine.block_size, false).expect("it is synthetic");
+        let opened = assemble::source(&prediction, deployment.engine.block_size, false, &Interrupt::default())
+            .expect("it is synthetic");
         let traffic = Traffic::new(opened.units, assemble::load(&prediction), deployment.engine.context_length);
         let mut simulation = Simulation::new(deployment.clone(), traffic);
         while simulation.step().expect("synthetic sources do not fail") {
