@@ -89,6 +89,10 @@ fn attempt(
     let traffic = Traffic::new(units, assemble::load(prediction), deployment.engine.context_length);
     let mut simulation = Simulation::new(deployment.clone(), traffic);
     let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), &mut sink);
+    if played.is_err() && interrupt.is_set() {
+        // At once: neither the figures nor the rest of the trace matter to anybody now.
+        return Err(Stopped::Failed(interrupted(simulation.progress())));
+    }
     let (summary, sketched) = simulation.finish();
     let last_rows = simulation.take_rows();
     if let Some(profile) = &mut profile {

@@ -69,13 +69,6 @@ pub struct Blocks<'a> {
     pub nodes: &'a mut [PrefixNode],
 }
 
-impl Blocks<'_> {
-    /// The same columns for a shorter while.
-    pub fn reborrow(&mut self) -> Blocks<'_> {
-        Blocks { usage: self.usage, nodes: self.nodes }
-    }
-}
-
 /// The blocks that a request holds, first to last, as rows within its worker's pool.
 #[derive(Component, Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockTable {

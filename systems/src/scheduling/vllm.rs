@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use bevy_ecs::prelude::*;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 
-use super::components::{Due, Ending, Member, Phase, RequestData, Sequence, TokenRun, WorkerDataItem};
+use super::components::{Due, Ending, Member, Phase, RequestData, Sequence, WorkerDataItem};
 use crate::kv::Blocks;
 use crate::timing::{DecodeBatch, PrefillBatch, whole_ns_ms};
 
@@ -143,8 +143,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
             let len = member.sequence.len_at(number);
             batch.decoding -= 1;
             batch.decoding_tokens -= u64::from(len);
-            let run = TokenRun { first_pass: member.sequence.run_start, last_pass: number - 1 };
-            member.timeline.runs.push(run);
+            member.timeline.close_run(&member.sequence, &self.worker.passes);
             len - 1
         } else {
             batch.prefilling = None;

@@ -245,10 +245,7 @@ pub fn react_to_endings(
             traffic.units_in_progress -= 1;
         }
     }
-    let now = signals.0.last().map(|signal| signal.at);
-    if let Some(now) = now {
-        debug_assert!(traffic.next_arrival(now) >= now);
-    }
+    debug_assert!(signals.0.last().is_none_or(|signal| traffic.next_arrival(signal.at) >= signal.at));
 }
 
 fn next_delay_ms(script: &Script) -> f64 {
