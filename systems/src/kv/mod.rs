@@ -3,11 +3,13 @@
 //! A worker's blocks are entities that spawn together and lie in contiguous rows of one table, so
 //! the pool addresses them by row and every operation takes the columns as slices.
 
+mod events;
 mod index;
 mod pool;
 mod prefix_tree;
 mod release_order;
 
+pub use events::{KvEvent, KvEvents};
 pub use pool::{KvActivity, KvPool, KvPoolUsage, PrefixHit};
 
 use bevy_ecs::prelude::*;
@@ -16,14 +18,31 @@ use bevy_ecs::prelude::*;
 pub const NO_BLOCK: u32 = u32::MAX;
 
 /// Who uses a KV block.
-#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockUse {
     /// Requests that hold the block.
     pub references: u32,
     /// Which release of its pool last left it without a holder; meaningful while it is cached.
     pub last_release: u32,
+    /// Its place in its run if a lookup can find the block, else [`BlockUse::UNPUBLISHED`].
+    pub place: u32,
+}
+
+impl BlockUse {
+    /// The place of a block that no lookup can find.
+    pub const UNPUBLISHED: u32 = u32::MAX;
+
     /// Whether a lookup can find the block.
-    pub published: bool,
+    #[must_use]
+    pub const fn is_published(&self) -> bool {
+        self.place != Self::UNPUBLISHED
+    }
+}
+
+impl Default for BlockUse {
+    fn default() -> Self {
+        Self { references: 0, last_release: 0, place: Self::UNPUBLISHED }
+    }
 }
 
 /// The place of a published KV block in its pool's tree of cached prefixes.
@@ -32,7 +51,7 @@ pub struct BlockUse {
 /// child; it stands for all of them.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixNode {
-    /// Identity of the prefix, if the block is the first of its run.
+    /// Key of the run that it lies in; with its place in the run, the identity of the prefix.
     pub key: u64,
     /// The block before it in its run, [`PrefixNode::FIRST`] at the start of a run, or none in a
     /// younger copy.

@@ -4,7 +4,7 @@ use bevy_ecs::prelude::*;
 
 use super::prefix_tree::PrefixTree;
 use super::release_order::{Evicted, ReleaseOrder};
-use super::{BlockTable, BlockUse, Blocks};
+use super::{BlockTable, BlockUse, Blocks, KvEvents};
 use crate::prefix::Run;
 
 /// The pool of one worker (of one rank, under attention data parallelism).
@@ -28,6 +28,7 @@ pub struct KvPool {
     release_order: ReleaseOrder,
     tree: PrefixTree,
     activity: KvActivity,
+    events: KvEvents,
 }
 
 /// Counts of what a pool has done.
@@ -75,6 +76,7 @@ impl KvPool {
             release_order: ReleaseOrder::default(),
             tree: PrefixTree::default(),
             activity: KvActivity::default(),
+            events: KvEvents::default(),
         }
     }
 
@@ -82,6 +84,11 @@ impl KvPool {
     #[must_use]
     pub const fn activity(&self) -> KvActivity {
         self.activity
+    }
+
+    /// What the pool tells the router.
+    pub const fn events(&mut self) -> &mut KvEvents {
+        &mut self.events
     }
 
     /// This pool's part of the columns of all blocks.
@@ -162,14 +169,21 @@ impl KvPool {
     pub fn publish(&mut self, runs: impl Iterator<Item = Run>, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
         for run in runs {
             debug_assert_eq!(run.blocks.start, table.published);
-            for block in run.blocks.clone() {
+            let mut resident = None;
+            for (place, block) in (run.first_place..).zip(run.blocks.clone()) {
                 let row = table.rows[block as usize];
-                blocks.usage[row as usize].published = true;
-                if run.starts && block == run.blocks.start {
-                    self.tree.publish_first(row, run.key, blocks.nodes);
+                blocks.usage[row as usize].place = place;
+                let is_new = if place == 0 {
+                    self.tree.publish_first(row, run.key, blocks.nodes)
                 } else {
-                    self.tree.publish_next(row, table.rows[block as usize - 1], blocks.nodes);
+                    self.tree.publish_next(row, run.key, table.rows[block as usize - 1], blocks.nodes)
+                };
+                if is_new {
+                    resident = Some(place + 1);
                 }
+            }
+            if let Some(resident) = resident {
+                self.events.note(run.key, resident);
             }
             table.published = run.blocks.end;
             self.activity.published += u64::from(run.blocks.end - run.blocks.start);
@@ -187,7 +201,7 @@ impl KvPool {
         // What was never published was never shared.
         for &row in &rows[published as usize..] {
             let block = &mut blocks.usage[row as usize];
-            debug_assert!(block.references == 1 && !block.published);
+            debug_assert!(block.references == 1 && !block.is_published());
             block.references = 0;
         }
         self.spare_rows.extend_from_slice(&rows[published as usize..]);
@@ -226,9 +240,12 @@ impl KvPool {
         match self.release_order.take_oldest(most, blocks.usage) {
             Some(Evicted::Row(row)) => {
                 let block = &mut blocks.usage[row as usize];
-                debug_assert!(block.published);
-                *block = BlockUse { references: 1, published: false, ..*block };
-                self.tree.unpublish(row, blocks.nodes);
+                debug_assert!(block.is_published());
+                let place = block.place;
+                *block = BlockUse { references: 1, place: BlockUse::UNPUBLISHED, ..*block };
+                if self.tree.unpublish(row, blocks.nodes) {
+                    self.events.note(blocks.nodes[row as usize].key, place);
+                }
                 self.cached -= 1;
                 rows.push(row);
                 1
@@ -262,7 +279,7 @@ mod tests {
         (0..count.div_ceil(2)).filter_map(move |run| {
             let (start, end) = ((2 * run).max(from), (2 * run + 2).min(count));
             let key = prompt * 1000 + u64::from(run);
-            (start < end).then(|| Run { key, starts: start == 2 * run, blocks: start..end })
+            (start < end).then(|| Run { key, first_place: start - 2 * run, blocks: start..end })
         })
     }
 

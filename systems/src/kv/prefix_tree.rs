@@ -22,7 +22,7 @@ impl PrefixTree {
             return;
         }
         for run in runs {
-            debug_assert!(run.starts, "a lookup starts with the first block");
+            debug_assert_eq!(run.first_place, 0, "a lookup starts with the first block");
             let Some(mut row) = self.index.get(run.key, nodes) else { return };
             rows.push(row);
             for _ in run.blocks.start + 1..run.blocks.end {
@@ -35,22 +35,24 @@ impl PrefixTree {
         }
     }
 
-    /// Publishes the block at `row` as the first of a run.
-    pub fn publish_first(&mut self, row: u32, key: u64, nodes: &mut [PrefixNode]) {
+    /// Publishes the block at `row` as the first of a run. Returns whether it is the only copy.
+    pub fn publish_first(&mut self, row: u32, key: u64, nodes: &mut [PrefixNode]) -> bool {
         nodes[row as usize] = PrefixNode { key, ..PrefixNode::default() };
         match self.index.insert(row, nodes) {
             Ok(()) => become_oldest(row, PrefixNode::FIRST, nodes),
             Err(oldest) => join_ring(row, oldest, nodes),
         }
+        nodes[row as usize].next_copy == row
     }
 
-    /// Publishes the block at `row` as the one that follows `predecessor`, which is published.
-    pub fn publish_next(&mut self, row: u32, predecessor: u32, nodes: &mut [PrefixNode]) {
+    /// Publishes the block at `row` as the one that follows `predecessor`, which is published, in the
+    /// run with this key. Returns whether it is the only copy.
+    pub fn publish_next(&mut self, row: u32, key: u64, predecessor: u32, nodes: &mut [PrefixNode]) -> bool {
         let mut parent = predecessor;
         while nodes[parent as usize].parent == NO_BLOCK {
             parent = nodes[parent as usize].next_copy;
         }
-        nodes[row as usize] = PrefixNode::default();
+        nodes[row as usize] = PrefixNode { key, ..PrefixNode::default() };
         match nodes[parent as usize].child {
             NO_BLOCK => {
                 nodes[parent as usize].child = row;
@@ -58,10 +60,11 @@ impl PrefixTree {
             }
             oldest => join_ring(row, oldest, nodes),
         }
+        nodes[row as usize].next_copy == row
     }
 
-    /// Takes the block at `row` out of the tree.
-    pub fn unpublish(&mut self, row: u32, nodes: &mut [PrefixNode]) {
+    /// Takes the block at `row` out of the tree. Returns whether it was the only copy.
+    pub fn unpublish(&mut self, row: u32, nodes: &mut [PrefixNode]) -> bool {
         let PrefixNode { parent, child, next_copy, previous_copy, key } = nodes[row as usize];
         if next_copy != row {
             nodes[previous_copy as usize].next_copy = next_copy;
@@ -69,7 +72,7 @@ impl PrefixTree {
             if parent != NO_BLOCK {
                 self.succeed(row, next_copy, nodes);
             }
-            return;
+            return false;
         }
         debug_assert_eq!(child, NO_BLOCK, "a block leaves after those that follow it");
         debug_assert_ne!(parent, NO_BLOCK, "a lone copy is the oldest");
@@ -79,11 +82,12 @@ impl PrefixTree {
         } else {
             nodes[parent as usize].child = NO_BLOCK;
         }
+        true
     }
 
     /// Puts `heir`, the next younger copy, in the place of the oldest copy `row`.
     fn succeed(&mut self, row: u32, heir: u32, nodes: &mut [PrefixNode]) {
-        let PrefixNode { parent, child, key, .. } = nodes[row as usize];
+        let PrefixNode { parent, child, .. } = nodes[row as usize];
         if parent == PrefixNode::FIRST {
             self.index.replace(row, heir, nodes);
         } else {
@@ -93,7 +97,7 @@ impl PrefixTree {
             nodes[child as usize].parent = heir;
         }
         let node = &mut nodes[heir as usize];
-        (node.parent, node.child, node.key) = (parent, child, key);
+        (node.parent, node.child) = (parent, child);
     }
 }
 

@@ -119,7 +119,7 @@ mod tests {
 
     fn release(order: &mut ReleaseOrder, rows: &[u32], usage: &mut [BlockUse]) {
         for &row in rows {
-            usage[row as usize] = BlockUse { references: 0, last_release: order.next_number(), published: false };
+            usage[row as usize] = BlockUse { references: 0, last_release: order.next_number(), ..BlockUse::default() };
         }
         order.append(rows.to_vec(), 0);
     }

@@ -108,8 +108,8 @@ impl PromptIdentity {
 pub struct Run {
     /// Identity of the run's first block, and with it of all before and of all that follow.
     pub key: u64,
-    /// Whether `blocks` begins with the run's first block.
-    pub starts: bool,
+    /// Place of the first of `blocks` in the run, from 0.
+    pub first_place: u32,
     /// Positions of the blocks in the prompt.
     pub blocks: Range<u32>,
 }
@@ -153,7 +153,7 @@ impl Iterator for Runs<'_> {
             return None;
         }
         let (key, whole) = self.run_of(self.next);
-        let run = Run { key, starts: whole.start == self.next, blocks: self.next..whole.end.min(self.end) };
+        let run = Run { key, first_place: self.next - whole.start, blocks: self.next..whole.end.min(self.end) };
         self.next = run.blocks.end;
         Some(run)
     }
@@ -173,7 +173,7 @@ mod tests {
     fn blocks(identity: &PromptIdentity, block_size: u32, to: u32) -> Vec<(u64, u32)> {
         let runs = identity.runs(block_size, 0, to);
         runs.flat_map(|run| {
-            assert!(run.starts);
+            assert_eq!(run.first_place, 0);
             let start = run.blocks.start;
             run.blocks.map(move |block| (run.key, block - start))
         })
@@ -230,7 +230,7 @@ mod tests {
                 assert_eq!(rest.len(), kept.len());
                 for (part, whole) in rest.iter().zip(&kept) {
                     assert_eq!((part.key, part.blocks.end), (whole.key, whole.blocks.end));
-                    assert_eq!(part.starts, part.blocks.start == whole.blocks.start);
+                    assert_eq!(part.first_place, part.blocks.start - whole.blocks.start);
                 }
             }
         }
