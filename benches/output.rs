@@ -10,7 +10,8 @@ use std::path::Path;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use dynosim::output::{JsonlRows, ParquetRows, RowFile, RowSink, file_metadata};
-use dynosim_schemas::request_row::{Admission, RequestRow, RequestStatus};
+use dynosim_schemas::config::Role;
+use dynosim_schemas::request_row::{Admission, Placement, RequestRow, RequestStatus};
 use smallvec::smallvec;
 
 use lcg::Lcg;
@@ -36,7 +37,13 @@ fn rows() -> Vec<RequestRow> {
             session_index: index,
             turn_index: 0,
             source_line: Some(index + 1),
-            worker_id: Some((index % 4) as u32),
+            placement: Some(Placement {
+                worker_id: (index % 4) as u32,
+                rank: 0,
+                placed_ms: arrival_ms,
+                overlap_blocks: 0,
+            }),
+            handoff: None,
             status: RequestStatus::Completed,
             reason: None,
             arrival_ms,
@@ -49,6 +56,7 @@ fn rows() -> Vec<RequestRow> {
             output_tokens: 128,
             preemptions: 0,
             admissions: smallvec![Admission {
+                role: Role::Aggregated,
                 at_ms: arrival_ms + 1.5,
                 worker_id: (index % 4) as u32,
                 reused_tokens: 512

@@ -1,9 +1,13 @@
 //! From a configuration to a world: which values of the YAML mean what to the engine.
 
-use dynosim_schemas::config::{self, Capacity, ContextLength, Prediction, Source, Timing};
+use dynosim_schemas::config::{
+    self, BytesPerToken, Capacity, ContextLength, Prediction, Role, Router, Source, Timing, Worker,
+};
+use dynosim_systems::deployment::{Deployment, PoolSpec};
+use dynosim_systems::handoff::TransferSpec;
 use dynosim_systems::metrics::SlaBounds;
+use dynosim_systems::routing::RouterSpec;
 use dynosim_systems::scheduling::EngineSpec;
-use dynosim_systems::simulation::Deployment;
 use dynosim_systems::time::VirtualTime;
 use dynosim_systems::timing::PassTiming;
 use dynosim_systems::traffic::{Load, SessionShape, SyntheticRequests, SyntheticSessions, UnitSource};
@@ -25,27 +29,12 @@ pub struct OpenedSource {
 /// and was refused before.
 #[must_use]
 pub fn deployment(prediction: &Prediction) -> Option<Deployment> {
-    let worker = prediction.engine.workers.aggregated.as_ref()?;
-    let ContextLength::Tokens(context_length) = prediction.engine.context_length else { return None };
-    let Capacity::Fixed { blocks } = worker.kv_cache.capacity else { return None };
-    let timing = match worker.timing {
-        Timing::Default => return None,
-        Timing::Fixed { prefill_ms, decode_ms } => PassTiming::Fixed { prefill_ms, decode_ms },
-        Timing::Polynomial => PassTiming::Polynomial,
-    };
+    let pools = prediction.engine.workers.roles().map(|(role, worker)| pool(prediction, role, worker));
     let cutoff_seconds = prediction.traffic.stop.max_virtual_time_seconds;
     Some(Deployment {
-        engine: EngineSpec {
-            block_size: count(worker.kv_cache.block_size),
-            num_blocks: count(blocks),
-            max_batched_tokens: count(worker.scheduler.max_batched_tokens),
-            max_sequences: count(worker.scheduler.max_sequences),
-            context_length: count(context_length),
-            prefix_caching: worker.kv_cache.prefix_caching,
-            timing,
-        },
-        workers: count(worker.parallelism.replicas),
-        gpus_per_worker: worker.parallelism.gpus_per_worker(),
+        pools: pools.collect::<Option<_>>()?,
+        transfer: transfer(prediction)?,
+        router: router(&prediction.router)?,
         sla: prediction.evaluation.sla.map(|sla| SlaBounds {
             ttft_ms: sla.ttft_ms,
             itl_ms: sla.itl_ms,
@@ -53,6 +42,58 @@ pub fn deployment(prediction: &Prediction) -> Option<Deployment> {
         }),
         cutoff: cutoff_seconds.map_or(VirtualTime::NEVER, |seconds| VirtualTime::from_ms(seconds * 1000.0)),
     })
+}
+
+fn pool(prediction: &Prediction, role: Role, worker: &Worker) -> Option<PoolSpec> {
+    let ContextLength::Tokens(context_length) = prediction.engine.context_length else { return None };
+    let Capacity::Fixed { blocks } = worker.kv_cache.capacity else { return None };
+    let timing = match worker.timing {
+        Timing::Default => return None,
+        Timing::Fixed { prefill_ms, decode_ms } => PassTiming::Fixed { prefill_ms, decode_ms },
+        Timing::Polynomial => PassTiming::Polynomial,
+    };
+    let engine = EngineSpec {
+        backend: prediction.engine.backend,
+        role,
+        block_size: count(worker.kv_cache.block_size),
+        num_blocks: count(blocks),
+        max_batched_tokens: count(worker.scheduler.max_batched_tokens),
+        max_sequences: count(worker.scheduler.max_sequences),
+        context_length: count(context_length),
+        prefix_caching: worker.kv_cache.prefix_caching,
+        prefill_schedule_interval: 1,
+        timing,
+    };
+    Some(PoolSpec {
+        engine,
+        workers: count(worker.parallelism.replicas),
+        ranks_per_worker: count(worker.parallelism.attention_data),
+        gpus_per_worker: worker.parallelism.gpus_per_worker(),
+        startup_ms: worker.startup_seconds * 1000.0,
+    })
+}
+
+fn transfer(prediction: &Prediction) -> Option<TransferSpec> {
+    let Some(transfer) = prediction.engine.kv_transfer else { return Some(TransferSpec::default()) };
+    let bytes_per_token = match (transfer.bytes_per_token, transfer.bandwidth_gb_per_second) {
+        (BytesPerToken::Bytes(bytes), _) => bytes,
+        // What takes no time has no need of a size.
+        (BytesPerToken::Auto, None) => 0,
+        (BytesPerToken::Auto, Some(_)) => return None,
+    };
+    Some(TransferSpec {
+        bytes_per_token,
+        bandwidth_gb_per_second: transfer.bandwidth_gb_per_second,
+        tokens: transfer.timing_mode,
+        shares_links: false,
+    })
+}
+
+fn router(router: &Router) -> Option<RouterSpec> {
+    match router {
+        Router::RoundRobin { .. } => Some(RouterSpec::RoundRobin),
+        Router::KvRouter { .. } => None,
+    }
 }
 
 /// The load pattern that a configuration describes.

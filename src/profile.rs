@@ -64,7 +64,9 @@ impl Profile {
     fn units(&self, stage: Stage) -> (&'static str, u64) {
         match stage {
             Stage::Scheduling => ("pass", self.work.passes),
-            Stage::Endings | Stage::Traffic | Stage::Routing => ("request", self.rows),
+            Stage::Handoff | Stage::Endings | Stage::Traffic | Stage::Reservation | Stage::Routing => {
+                ("request", self.rows)
+            }
         }
     }
 
@@ -133,8 +135,10 @@ fn table(header: [&str; 4]) -> Table {
 fn name(stage: Stage) -> &'static str {
     match stage {
         Stage::Scheduling => "scheduling",
+        Stage::Handoff => "handoff",
         Stage::Endings => "endings",
         Stage::Traffic => "traffic",
+        Stage::Reservation => "reservation",
         Stage::Routing => "routing",
     }
 }

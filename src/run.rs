@@ -2,8 +2,9 @@
 
 use dynosim_schemas::config::{Prediction, Source};
 use dynosim_schemas::summary::Summary;
+use dynosim_systems::deployment::Deployment;
 use dynosim_systems::metrics::SKETCH_RELATIVE_ERROR;
-use dynosim_systems::simulation::{Deployment, Progress, Simulation};
+use dynosim_systems::simulation::{Progress, Simulation};
 use dynosim_systems::traffic::{SourceError, Traffic};
 
 use crate::assemble::{self, OpenedSource};
@@ -81,12 +82,13 @@ fn attempt(
     mut sink: RowSink,
     whole: bool,
 ) -> Result<RunResult, Stopped> {
-    let opened = assemble::source(prediction, deployment.engine.block_size, whole, interrupt);
+    let block_size = deployment.entry_engine().map_or(1, |engine| engine.block_size);
+    let opened = assemble::source(prediction, block_size, whole, interrupt);
     let OpenedSource { units, reader } = opened.map_err(|error| {
         let nothing_yet = Progress { now_ms: 0.0, arrived: 0, ended: 0 };
         Stopped::Failed(if interrupt.is_set() { interrupted(nothing_yet) } else { error.into() })
     })?;
-    let traffic = Traffic::new(units, assemble::load(prediction), deployment.engine.context_length);
+    let traffic = Traffic::new(units, assemble::load(prediction), deployment.token_limits());
     let mut simulation = Simulation::new(deployment.clone(), traffic);
     let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), &mut sink);
     if played.is_err() && interrupt.is_set() {

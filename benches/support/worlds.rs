@@ -1,8 +1,7 @@
 //! Deployments for the benches.
 
+use dynosim_systems::deployment::Deployment;
 use dynosim_systems::scheduling::EngineSpec;
-use dynosim_systems::simulation::Deployment;
-use dynosim_systems::time::VirtualTime;
 use dynosim_systems::timing::PassTiming;
 
 /// Constant times, so that the size of a pool does not change how many passes a request takes.
@@ -10,19 +9,5 @@ pub const FIXED: PassTiming = PassTiming::Fixed { prefill_ms: 30.0, decode_ms: 8
 
 /// `workers` vLLM-style workers, each with a pool of `num_blocks` blocks of `block_size` tokens.
 pub fn deployment(workers: u32, num_blocks: u32, block_size: u32, timing: PassTiming) -> Deployment {
-    Deployment {
-        engine: EngineSpec {
-            block_size,
-            num_blocks,
-            max_batched_tokens: 8192,
-            max_sequences: 256,
-            context_length: u32::MAX,
-            prefix_caching: true,
-            timing,
-        },
-        workers,
-        gpus_per_worker: 1,
-        sla: None,
-        cutoff: VirtualTime::NEVER,
-    }
+    Deployment::aggregated(EngineSpec::vllm(block_size, num_blocks, timing), workers)
 }

@@ -5,6 +5,8 @@
 
 use smallvec::SmallVec;
 
+use crate::config::Role;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestStatus {
@@ -38,6 +40,8 @@ pub enum StatusReason {
     PromptExceedsContextLength,
     /// Rejected: the prompt needs more KV blocks than the worker's pool has.
     PromptExceedsKvPool,
+    /// Failed: no decode worker can hold the prompt.
+    PromptExceedsDecodeKvPool,
     /// Failed: prompt and generated tokens together outgrew the worker's KV pool.
     OutgrewKvPool,
     /// Completed with fewer tokens than asked for: `engine.context_length` was reached.
@@ -55,6 +59,7 @@ impl StatusReason {
         match self {
             Self::PromptExceedsContextLength => "prompt_exceeds_context_length",
             Self::PromptExceedsKvPool => "prompt_exceeds_kv_pool",
+            Self::PromptExceedsDecodeKvPool => "prompt_exceeds_decode_kv_pool",
             Self::OutgrewKvPool => "outgrew_kv_pool",
             Self::StoppedAtContextLength => "stopped_at_context_length",
             Self::NoOutputRequested => "no_output_requested",
@@ -66,12 +71,44 @@ impl StatusReason {
 /// One admission of a request to a worker's running batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Admission {
+    /// What the worker is for.
+    pub role: Role,
     /// Start of the pass that admitted it, in ms of virtual time.
     pub at_ms: f64,
     /// The worker's id.
     pub worker_id: u32,
     /// Tokens whose KV was found in the worker's prefix cache.
     pub reused_tokens: u64,
+}
+
+/// Where a router sent a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Placement {
+    /// The worker's id within its pool.
+    pub worker_id: u32,
+    /// The data-parallel attention rank of the worker.
+    pub rank: u32,
+    /// When the router sent it there, in ms of virtual time.
+    pub placed_ms: f64,
+    /// Leading blocks of the prompt that the router believed to be cached there.
+    pub overlap_blocks: u32,
+}
+
+/// How a request went from a prefill to a decode worker; times in ms of virtual time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HandoffRow {
+    /// Where its prompt was computed.
+    pub prefill: Option<Placement>,
+    /// When the prompt was computed.
+    pub source_held_ms: Option<f64>,
+    /// When the decode worker had set room aside.
+    pub destination_reserved_ms: Option<f64>,
+    /// When the KV had arrived at the decode worker.
+    pub destination_activated_ms: Option<f64>,
+    /// When the prefill worker let go of the KV.
+    pub source_released_ms: Option<f64>,
+    /// Prompt tokens that the decode worker had cached.
+    pub destination_reused_tokens: Option<u64>,
 }
 
 /// Everything that is known about one request when it leaves the simulation.
@@ -91,8 +128,10 @@ pub struct RequestRow {
     pub turn_index: u32,
     /// Line of the trace file that the request comes from, from 1.
     pub source_line: Option<u64>,
-    /// The worker that served it.
-    pub worker_id: Option<u32>,
+    /// Where its tokens were generated.
+    pub placement: Option<Placement>,
+    /// How it got there, where prompts are computed somewhere else.
+    pub handoff: Option<Box<HandoffRow>>,
     /// How it ended.
     pub status: RequestStatus,
     /// Why it ended so.
@@ -160,10 +199,35 @@ impl RequestRow {
         self.admissions.first().map(|a| a.reused_tokens)
     }
 
-    /// The most tokens that any admission found in the prefix cache.
+    /// The most tokens that any admission found in the prefix cache, on the workers that compute
+    /// prompts.
     #[must_use]
     pub fn reused_tokens(&self) -> Option<u64> {
-        self.admissions.iter().map(|a| a.reused_tokens).max()
+        self.admissions.iter().filter(|a| a.role != Role::Decode).map(|a| a.reused_tokens).max()
+    }
+
+    /// Time from arrival until the router sent it to where its prompt is computed, in ms.
+    #[must_use]
+    pub fn router_queue_ms(&self) -> Option<f64> {
+        self.entry_placement().map(|placement| placement.placed_ms - self.arrival_ms)
+    }
+
+    /// Where its prompt was computed.
+    #[must_use]
+    pub fn entry_placement(&self) -> Option<Placement> {
+        match &self.handoff {
+            Some(handoff) => handoff.prefill,
+            None => self.placement,
+        }
+    }
+
+    fn handoff_value<T>(&self, of: impl Fn(&HandoffRow) -> Option<T>) -> Option<T> {
+        self.handoff.as_deref().and_then(of)
+    }
+
+    /// Start of the pass that first admitted it to a worker of that role, in ms.
+    fn admitted_to_ms(&self, role: Role) -> Option<f64> {
+        self.admissions.iter().find(|a| a.role == role).map(|a| a.at_ms)
     }
 }
 
@@ -239,7 +303,12 @@ pub const COLUMNS: &[Column] = &[
     column("session_index", INT, false, "-", "Order of the session in its source, from 0. An independent request is a session of one turn.", |r| count(Some(r.session_index))),
     column("turn_index", INT, false, "-", "Turn within the session, from 0.", |r| count(Some(r.turn_index.into()))),
     column("source_line", INT, true, "-", "Line of the trace file that the request comes from, from 1; null for synthetic traffic.", |r| count(r.source_line)),
-    column("worker_id", INT, true, "-", "The worker that the router chose, from 0; null if the request was never placed.", |r| count(r.worker_id.map(u64::from))),
+    column("worker_id", INT, true, "-", "The worker that generated its tokens (the decode worker, if disaggregated), by its number among its kind, from 0; null if the request never got that far.", |r| count(r.placement.map(|p| p.worker_id.into()))),
+    column("rank", INT, true, "-", "The worker's data-parallel attention rank that served it, from 0; null likewise.", |r| count(r.placement.map(|p| p.rank.into()))),
+    column("prefill_worker_id", INT, true, "-", "The prefill worker that computed its prompt, from 0; null unless disaggregated.", |r| count(r.handoff_value(|h| h.prefill).map(|p| p.worker_id.into()))),
+    column("prefill_rank", INT, true, "-", "The rank of the prefill worker, from 0; null unless disaggregated.", |r| count(r.handoff_value(|h| h.prefill).map(|p| p.rank.into()))),
+    column("router_queue_ms", FLOAT, true, "ms", "From arrival until the router sent it to where its prompt is computed; null if it never did.", |r| Cell::Float(r.router_queue_ms())),
+    column("router_overlap_blocks", INT, true, "blocks", "Leading blocks of the prompt that the router believed to be cached where it sent the prompt; 0 under `round_robin`, which does not look.", |r| count(r.entry_placement().map(|p| p.overlap_blocks.into()))),
     column("status", TEXT, false, "-", "`completed`, `rejected`, `failed` or `unfinished`.", |r| Cell::Text(Some(r.status.as_str()))),
     column("reason", TEXT, true, "-", "Why the request ended as it did, where the status alone does not say (see the list of reasons).", |r| Cell::Text(r.reason.map(StatusReason::as_str))),
     column("arrival_ms", FLOAT, false, "ms", "Virtual time at which the request reached the deployment.", |r| Cell::Float(Some(r.arrival_ms))),
@@ -253,6 +322,13 @@ pub const COLUMNS: &[Column] = &[
     column("ttst_ms", FLOAT, true, "ms", "Time from the first to the second token; null with fewer than two.", |r| Cell::Float(r.ttst_ms())),
     column("tpot_ms", FLOAT, true, "ms", "Time per output token after the first: `(last_token_ms - first_token_ms) / (output_tokens - 1)`; the request's mean inter-token latency. Null with fewer than two tokens.", |r| Cell::Float(r.tpot_ms())),
     column("e2e_ms", FLOAT, true, "ms", "End-to-end latency: `last_token_ms - arrival_ms`; null if there was no token.", |r| Cell::Float(r.e2e_ms())),
+    column("prefill_admit_ms", FLOAT, true, "ms", "Virtual start of the pass that admitted it on its prefill worker; null unless disaggregated.", |r| Cell::Float(r.admitted_to_ms(Role::Prefill))),
+    column("source_held_ms", FLOAT, true, "ms", "Virtual time at which its prompt was computed and its KV waited on the prefill worker; null unless disaggregated.", |r| Cell::Float(r.handoff_value(|h| h.source_held_ms))),
+    column("destination_reserved_ms", FLOAT, true, "ms", "Virtual time at which the decode worker had set room aside; null unless disaggregated.", |r| Cell::Float(r.handoff_value(|h| h.destination_reserved_ms))),
+    column("destination_activated_ms", FLOAT, true, "ms", "Virtual time at which its KV was on the decode worker, ready to run; null unless disaggregated.", |r| Cell::Float(r.handoff_value(|h| h.destination_activated_ms))),
+    column("source_released_ms", FLOAT, true, "ms", "Virtual time at which the prefill worker let go of its KV; null unless disaggregated.", |r| Cell::Float(r.handoff_value(|h| h.source_released_ms))),
+    column("decode_admit_ms", FLOAT, true, "ms", "Virtual start of the pass that first admitted it on its decode worker; null unless disaggregated.", |r| Cell::Float(r.admitted_to_ms(Role::Decode))),
+    column("decode_reused_tokens", INT, true, "tokens", "Prompt tokens that the decode worker had cached, so that it needed no room for them; null unless disaggregated.", |r| count(r.handoff_value(|h| h.destination_reused_tokens))),
     column("input_tokens", INT, false, "tokens", "Prompt length.", |r| count(Some(r.input_tokens))),
     column("requested_output_tokens", INT, false, "tokens", "Output length that the workload asked for.", |r| count(Some(r.requested_output_tokens))),
     column("output_tokens", INT, false, "tokens", "Output tokens produced.", |r| count(Some(r.output_tokens))),
@@ -268,6 +344,7 @@ pub const COLUMNS: &[Column] = &[
 pub const REASONS: &[(StatusReason, RequestStatus, &str)] = &[
     (StatusReason::PromptExceedsContextLength, RequestStatus::Rejected, "The prompt leaves no room for output within `engine.context_length`."),
     (StatusReason::PromptExceedsKvPool, RequestStatus::Rejected, "The prompt needs more KV blocks than the worker's pool has."),
+    (StatusReason::PromptExceedsDecodeKvPool, RequestStatus::Failed, "The prompt was computed, but needs more KV blocks than a decode worker's pool has."),
     (StatusReason::OutgrewKvPool, RequestStatus::Failed, "Prompt and generated tokens together need more KV blocks than the worker's pool has."),
     (StatusReason::StoppedAtContextLength, RequestStatus::Completed, "Ended early: prompt and output reached `engine.context_length`."),
     (StatusReason::NoOutputRequested, RequestStatus::Completed, "Prefill only: the workload asked for no output token, so there is no TTFT."),

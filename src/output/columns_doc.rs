@@ -31,7 +31,7 @@ GROUP BY worker_id;
 
 With `--capture-per-request`, `requests.jsonl` has the same rows as one JSON object a line, keys sorted, and one field
 more: `admission_history`, a list of every admission to a running batch, in order of time, each with `at_ms` (ms),
-`worker_id` and `reused_tokens` (tokens).
+`pool` (`aggregated`, `prefill` or `decode`), `worker_id` and `reused_tokens` (tokens).
 ";
 
 /// What the Parquet file says about itself.

@@ -99,8 +99,9 @@ struct HistoryEntry<'a>(&'a Admission);
 
 impl Serialize for HistoryEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(3))?;
+        let mut map = serializer.serialize_map(Some(4))?;
         map.serialize_entry("at_ms", &self.0.at_ms)?;
+        map.serialize_entry("pool", self.0.role.name())?;
         map.serialize_entry("reused_tokens", &self.0.reused_tokens)?;
         map.serialize_entry("worker_id", &self.0.worker_id)?;
         map.end()
@@ -156,8 +157,8 @@ mod tests {
         assert_eq!(line["sla_met"], json!(false));
         assert_eq!(line["admissions"], json!(2));
         let history = json!([
-            { "at_ms": 1.75, "reused_tokens": 64, "worker_id": 3 },
-            { "at_ms": 3.25, "reused_tokens": 128, "worker_id": 5 },
+            { "at_ms": 1.75, "pool": "prefill", "reused_tokens": 64, "worker_id": 3 },
+            { "at_ms": 3.25, "pool": "decode", "reused_tokens": 128, "worker_id": 5 },
         ]);
         assert_eq!(line["admission_history"], history);
     }

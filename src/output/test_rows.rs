@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use dynosim_schemas::request_row::{Admission, RequestRow, RequestStatus, StatusReason};
+use dynosim_schemas::config::Role;
+use dynosim_schemas::request_row::{Admission, HandoffRow, Placement, RequestRow, RequestStatus, StatusReason};
 use smallvec::smallvec;
 
 use super::row_sink::RowFile;
@@ -11,7 +12,17 @@ use super::row_sink::RowFile;
 /// A completed request in which every column has a value.
 pub(super) fn full_row(index: u64) -> RequestRow {
     let arrival_ms = index as f64 * 0.25;
-    let again = Admission { at_ms: arrival_ms + 3.0, worker_id: 5, reused_tokens: 128 };
+    let first = Admission { role: Role::Prefill, at_ms: arrival_ms + 1.5, worker_id: 3, reused_tokens: 64 };
+    let again = Admission { role: Role::Decode, at_ms: arrival_ms + 3.0, worker_id: 5, reused_tokens: 128 };
+    let placement = |worker_id| Placement { worker_id, rank: 1, placed_ms: arrival_ms + 0.5, overlap_blocks: 2 };
+    let handoff = HandoffRow {
+        prefill: Some(placement(3)),
+        source_held_ms: Some(arrival_ms + 2.0),
+        destination_reserved_ms: Some(arrival_ms + 2.25),
+        destination_activated_ms: Some(arrival_ms + 2.5),
+        source_released_ms: Some(arrival_ms + 2.75),
+        destination_reused_tokens: Some(64),
+    };
     RequestRow {
         request_index: index,
         request_id: Some(format!("request-{index}").into()),
@@ -19,7 +30,8 @@ pub(super) fn full_row(index: u64) -> RequestRow {
         session_index: index / 4,
         turn_index: (index % 4) as u32,
         source_line: Some(index + 1),
-        worker_id: Some(3),
+        placement: Some(placement(5)),
+        handoff: Some(Box::new(handoff)),
         status: RequestStatus::Completed,
         reason: Some(StatusReason::StoppedAtContextLength),
         arrival_ms,
@@ -31,7 +43,7 @@ pub(super) fn full_row(index: u64) -> RequestRow {
         requested_output_tokens: 40,
         output_tokens: 31,
         preemptions: 1,
-        admissions: smallvec![Admission { at_ms: arrival_ms + 1.5, worker_id: 3, reused_tokens: 64 }, again],
+        admissions: smallvec![first, again],
         sla_met: Some(index.is_multiple_of(2)),
     }
 }
@@ -45,7 +57,8 @@ pub(super) fn empty_row(index: u64) -> RequestRow {
         session_index: index,
         turn_index: 0,
         source_line: None,
-        worker_id: None,
+        placement: None,
+        handoff: None,
         status: RequestStatus::Rejected,
         reason: None,
         arrival_ms: 7.0,

@@ -14,13 +14,13 @@ pub struct Clock {
     pub now: VirtualTime,
     /// The last event that was processed: an arrival or the end of a pass.
     pub last_event: VirtualTime,
-    /// A worker that runs passes without getting anything done, if there is one: a bug.
-    pub stalled_worker: Option<u32>,
+    /// A rank that runs passes without getting anything done, if there is one: a bug.
+    pub stalled_rank: Option<u32>,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { now: VirtualTime::ZERO, last_event: VirtualTime::ZERO, stalled_worker: None }
+        Self { now: VirtualTime::ZERO, last_event: VirtualTime::ZERO, stalled_rank: None }
     }
 }
 

@@ -5,6 +5,9 @@
 //! [`metrics`]. Nothing here reads a file, a wall clock or an environment variable.
 
 pub mod clock;
+pub mod deployment;
+pub mod fleet;
+pub mod handoff;
 pub mod kv;
 pub mod metrics;
 pub mod order;

@@ -5,30 +5,16 @@ use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 
 use crate::clock::Clock;
+use crate::deployment::{Deployment, PoolSpec};
+use crate::fleet::{Fleet, Lifecycle, LogicalWorker, Pool, Rank, Role};
+use crate::handoff::{HandoffDesk, HandoffDesks, Transfers};
 use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
-use crate::metrics::{Outbox, PassStatistics, RequestStatistics, SlaBounds};
-use crate::order::{self, Closing, Instant, OneStage, Stage};
-use crate::routing::{Placements, RoundRobin};
-use crate::scheduling::{
-    EngineSpec, Fleet, PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue, Worker,
-};
+use crate::metrics::{Outbox, PassStatistics, RequestStatistics};
+use crate::order::{self, Closing, Handover, Instant, OneStage, Stage};
+use crate::routing::{Placements, RouterFeed, Routers};
+use crate::scheduling::{PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue};
 use crate::time::VirtualTime;
 use crate::traffic::{SourceError, Traffic};
-
-/// What is simulated, apart from the workload.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Deployment {
-    /// The engine of every worker.
-    pub engine: EngineSpec,
-    /// Number of workers.
-    pub workers: u32,
-    /// GPUs of one worker.
-    pub gpus_per_worker: u64,
-    /// Bounds for goodput.
-    pub sla: Option<SlaBounds>,
-    /// The virtual time at which the simulation is cut off.
-    pub cutoff: VirtualTime,
-}
 
 /// How far a simulation has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,27 +59,34 @@ impl Simulation {
     #[must_use]
     pub fn new(deployment: Deployment, traffic: Traffic) -> Self {
         let mut world = World::new();
-        let mut fleet = Fleet::default();
-        for id in 0..deployment.workers {
-            fleet.workers.push(spawn_worker(&mut world, id, deployment.engine));
-        }
-        spawn_blocks(&mut world, &fleet.workers, deployment.engine.num_blocks);
-        world.insert_resource(fleet);
+        let fleet = spawn_fleet(&mut world, &deployment.pools);
+        let handover = handover(&deployment);
+        let routers = Routers::new(&deployment.router, &fleet);
+        enable_cache_events(&mut world, &fleet, routers.want_notes());
         world.insert_resource(PassHorizon {
             next_arrival: traffic.next_arrival(VirtualTime::ZERO),
+            next_transfer: VirtualTime::NEVER,
             cutoff: deployment.cutoff,
-            reacts_to_endings: traffic.reacts_to_endings(),
+            reacts_to_endings: traffic.reacts_to_endings() || routers.have_queues(),
+            reacts_to_first_tokens: routers.have_queues(),
         });
         world.insert_resource(traffic);
         world.insert_resource(RequestStatistics::new(deployment.sla));
+        world.insert_resource(RouterFeed::new(routers.want_notes()));
+        world.insert_resource(Placements {
+            destination_first: handover == Handover::DestinationFirst,
+            ..Placements::default()
+        });
+        world.insert_resource(Transfers::new(deployment.transfer));
+        world.insert_resource(routers);
+        world.insert_resource(fleet);
         world.init_resource::<Clock>();
         world.init_resource::<PassQueue>();
         world.init_resource::<Signals>();
         world.init_resource::<PassStatistics>();
         world.init_resource::<Outbox>();
-        world.init_resource::<Placements>();
-        world.init_resource::<RoundRobin>();
-        order::add_schedules(&mut world);
+        world.init_resource::<HandoffDesks>();
+        order::add_schedules(&mut world, handover);
         Self { world, deployment, instants: 0 }
     }
 
@@ -127,8 +120,8 @@ impl Simulation {
         if self.instants.is_multiple_of(INSTANTS_PER_CLEANUP) {
             self.world.clear_trackers();
         }
-        if let Some(worker) = self.world.resource::<Clock>().stalled_worker {
-            return Err(self.stall(worker).into());
+        if let Some(rank) = self.world.resource::<Clock>().stalled_rank {
+            return Err(self.stall(rank).into());
         }
         match self.world.resource_mut::<Traffic>().take_fault() {
             Some(fault) => Err(fault),
@@ -136,26 +129,27 @@ impl Simulation {
         }
     }
 
-    /// Describes a worker that would run for ever.
-    fn stall(&mut self, worker: u32) -> String {
+    /// Describes a rank that would run for ever.
+    fn stall(&mut self, rank: u32) -> String {
         let now_ms = self.progress().now_ms;
-        let mut workers = self.world.query::<(&Worker, &RunningBatch, &WaitingQueue, &KvPool)>();
-        let state = workers.iter(&self.world).find(|(found, ..)| found.id == worker);
-        let state = state.map(|(_, batch, queue, pool)| {
+        let mut ranks = self.world.query::<(&Rank, &RunningBatch, &WaitingQueue, &KvPool)>();
+        let state = ranks.iter(&self.world).find(|(found, ..)| found.index == rank);
+        let state = state.map(|(rank, batch, queue, pool)| {
             let usage = pool.usage();
-            format!("{} running, {} waiting, {usage:?}", batch.members.len(), queue.requests.len())
+            format!("{rank:?}: {} running, {} waiting, {usage:?}", batch.members.len(), queue.requests.len())
         });
         format!(
-            "worker {worker} gets nothing done any more at {now_ms} ms ({}); this is a bug in dynosim, please report it",
+            "a worker gets nothing done any more at {now_ms} ms ({}); this is a bug in dynosim, please report it",
             state.unwrap_or_default()
         )
     }
 
     fn has_more(&self) -> bool {
         let next_pass = self.world.resource::<PassQueue>().earliest_end();
-        let next = next_pass.min(self.world.resource::<PassHorizon>().next_arrival);
+        let next = next_pass.min(self.world.resource::<PassHorizon>().next_event());
         let woken = !self.world.resource::<Fleet>().woken.is_empty();
-        woken || (next <= self.deployment.cutoff && next != VirtualTime::NEVER)
+        let unhandled = !self.world.resource::<Signals>().ended.is_empty();
+        woken || unhandled || (next <= self.deployment.cutoff && next != VirtualTime::NEVER)
     }
 
     /// Takes the rows of requests that have ended since the last call.
@@ -203,32 +197,100 @@ impl Simulation {
         let passes = self.world.resource::<PassStatistics>();
         let mut summary = requests.summary(passes);
         let provisioned_seconds = self.world.resource::<Clock>().last_event.ms() / 1000.0;
-        summary.decode_gpus_per_worker = self.deployment.gpus_per_worker;
-        summary.decode_worker_seconds = provisioned_seconds * f64::from(self.deployment.workers);
-        summary.gpu_hours = summary.decode_worker_seconds * self.deployment.gpus_per_worker as f64 / 3600.0;
+        for pool in &self.deployment.pools {
+            let worker_seconds = provisioned_seconds * f64::from(pool.workers);
+            let (seconds, gpus) = match pool.engine.role {
+                Role::Prefill => (&mut summary.prefill_worker_seconds, &mut summary.prefill_gpus_per_worker),
+                Role::Aggregated | Role::Decode => {
+                    (&mut summary.decode_worker_seconds, &mut summary.decode_gpus_per_worker)
+                }
+            };
+            (*seconds, *gpus) = (worker_seconds, pool.gpus_per_worker);
+            summary.gpu_hours += worker_seconds * pool.gpus_per_worker as f64 / 3600.0;
+        }
         (summary, requests.sketched(passes))
     }
 }
 
-/// Spawns a worker. Its blocks will be the `id`-th stretch of rows in the table of blocks.
-fn spawn_worker(world: &mut World, id: u32, engine: EngineSpec) -> Entity {
-    let first_row = id as usize * engine.num_blocks as usize;
-    let worker = (
-        Worker { id },
-        engine,
+/// How requests move between the workers of a deployment.
+fn handover(deployment: &Deployment) -> Handover {
+    match deployment.pools.as_slice() {
+        [_] | [] => Handover::None,
+        [prefill, ..] if prefill.engine.hands_over_destination_first() => Handover::DestinationFirst,
+        _ => Handover::SourceFirst,
+    }
+}
+
+/// Spawns all ranks and their blocks, pool by pool.
+fn spawn_fleet(world: &mut World, pools: &[PoolSpec]) -> Fleet {
+    let mut fleet = Fleet::default();
+    let mut blocks = Vec::new();
+    let mut first_row = 0;
+    for spec in pools {
+        let (first_worker, first_rank) = (fleet.workers.len() as u32, fleet.ranks.len() as u32);
+        for id in 0..spec.workers {
+            let first = fleet.ranks.len() as u32;
+            for rank in 0..spec.ranks_per_worker {
+                let rank = Rank { index: first + rank, worker_id: id, rank };
+                let entity = spawn_rank(world, rank, spec, first_row);
+                fleet.worker_of_rank.push(first_worker + id);
+                fleet.ranks.push(entity);
+                blocks.push((entity, spec.engine.num_blocks));
+                first_row += spec.engine.num_blocks as usize;
+            }
+            fleet.workers.push(LogicalWorker {
+                role: spec.engine.role,
+                id,
+                ranks: first..first + spec.ranks_per_worker,
+                lifecycle: Lifecycle::Ready,
+                in_pass: false,
+                passes_since_idle: 0,
+            });
+        }
+        fleet.pools.push(Pool {
+            role: spec.engine.role,
+            workers: first_worker..fleet.workers.len() as u32,
+            ranks: first_rank..fleet.ranks.len() as u32,
+        });
+    }
+    spawn_blocks(world, &blocks);
+    fleet
+}
+
+/// Spawns the blocks of all ranks at once, so that their table is made in one piece.
+fn spawn_blocks(world: &mut World, blocks_of_ranks: &[(Entity, u32)]) {
+    let total: usize = blocks_of_ranks.iter().map(|&(_, count)| count as usize).sum();
+    let mut ranks = blocks_of_ranks.iter().copied();
+    let (mut rank, mut left) = (Entity::PLACEHOLDER, 0);
+    world.spawn_batch((0..total).map(move |_| {
+        while left == 0 {
+            (rank, left) = ranks.next().unwrap_or((Entity::PLACEHOLDER, 1));
+        }
+        left -= 1;
+        (BlockUse::default(), PrefixNode::default(), BlockOf(rank))
+    }));
+}
+
+/// Spawns a rank whose blocks will start at row `first_row` of the table of blocks.
+fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize) -> Entity {
+    let components = (
+        rank,
+        spec.engine,
         WaitingQueue::default(),
         RunningBatch::default(),
         PassClock::default(),
-        KvPool::new(first_row, engine.num_blocks),
+        HandoffDesk::default(),
+        KvPool::new(first_row, spec.engine.num_blocks),
     );
-    world.spawn(worker).id()
+    world.spawn(components).id()
 }
 
-/// Spawns the blocks of all pools at once, worker by worker, so that the table is made in one piece.
-fn spawn_blocks(world: &mut World, workers: &[Entity], blocks_per_worker: u32) {
-    let per_worker = blocks_per_worker as usize;
-    world.spawn_batch((0..workers.len() * per_worker).map(|row| {
-        let worker = workers[row / per_worker];
-        (BlockUse::default(), PrefixNode::default(), BlockOf(worker))
-    }));
+/// Lets the pools of the ranks where prompts are computed tell the router of their caches.
+fn enable_cache_events(world: &mut World, fleet: &Fleet, enabled: bool) {
+    let entry = fleet.pools.first().map_or(0..0, |pool| pool.ranks.clone());
+    for rank in entry.filter(|_| enabled) {
+        if let Some(mut pool) = world.get_mut::<KvPool>(fleet.ranks[rank as usize]) {
+            pool.events().enable();
+        }
+    }
 }

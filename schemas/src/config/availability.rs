@@ -1,20 +1,19 @@
 //! What a configuration may say before the simulator can do it.
 
 use super::{
-    Backend, Capacity, ContextLength, Mode, PlannerPolicy, Prediction, Problem, Role, Router, Timing, TraceFormat,
-    Worker,
+    Backend, BytesPerToken, Capacity, ContextLength, PlannerPolicy, Prediction, Problem, Role, Router, Timing,
+    TraceFormat, Worker,
 };
 
 type Rule = fn(&Prediction) -> Option<Problem>;
 
 /// One line for each feature to come, the most fundamental first. Delete the line when the feature arrives.
-const MISSING: [Rule; 9] = [
-    disaggregated_mode,
-    other_backends,
+const MISSING: [Rule; 8] = [
+    automatic_transfer_size,
+    sglang,
     kv_router,
     planner,
     other_trace_formats,
-    attention_data,
     default_timing,
     default_capacity,
     max_context_length,
@@ -36,18 +35,17 @@ fn worker(prediction: &Prediction, field: &str, is_missing: fn(&Worker) -> bool)
     prediction.engine.workers.roles().find(|(_, worker)| is_missing(worker)).map(|(role, _)| path(role))
 }
 
-fn disaggregated_mode(prediction: &Prediction) -> Option<Problem> {
-    (prediction.engine.mode == Mode::Disaggregated)
-        .then(|| missing("engine.mode", "mode: disaggregated", "use `aggregated`"))
+fn automatic_transfer_size(prediction: &Prediction) -> Option<Problem> {
+    let transfer = prediction.engine.kv_transfer?;
+    (transfer.bandwidth_gb_per_second.is_some() && transfer.bytes_per_token == BytesPerToken::Auto).then(|| {
+        let path = "engine.kv_transfer.bytes_per_token";
+        missing(path, "bytes_per_token: auto", "give a number of bytes, or leave `bandwidth_gb_per_second` out")
+    })
 }
 
-fn other_backends(prediction: &Prediction) -> Option<Problem> {
-    let backend = match prediction.engine.backend {
-        Backend::Vllm => return None,
-        Backend::Sglang => "backend: sglang",
-        Backend::Trtllm => "backend: trtllm",
-    };
-    Some(missing("engine.backend", backend, "use `vllm`"))
+fn sglang(prediction: &Prediction) -> Option<Problem> {
+    (prediction.engine.backend == Backend::Sglang)
+        .then(|| missing("engine.backend", "backend: sglang", "use `vllm` or `trtllm`"))
 }
 
 fn kv_router(prediction: &Prediction) -> Option<Problem> {
@@ -69,11 +67,6 @@ fn other_trace_formats(prediction: &Prediction) -> Option<Problem> {
         TraceFormat::Dynamo => "format: dynamo",
     };
     Some(missing("traffic.source.format", format, "use a `mooncake` trace"))
-}
-
-fn attention_data(prediction: &Prediction) -> Option<Problem> {
-    let path = worker(prediction, "parallelism.attention_data", |worker| worker.parallelism.attention_data > 1)?;
-    Some(missing(path, "attention_data > 1", "use 1"))
 }
 
 fn default_timing(prediction: &Prediction) -> Option<Problem> {

@@ -1,10 +1,14 @@
 //! Turns requests that have left their worker into rows.
 
 use bevy_ecs::prelude::*;
-use dynosim_schemas::request_row::{RequestRow, RequestStatus, StatusReason};
+use bevy_ecs::query::QueryData;
+use dynosim_schemas::request_row::{HandoffRow, Placement, RequestRow, RequestStatus, StatusReason};
 
 use super::RequestStatistics;
-use crate::scheduling::{Ending, PassClock, RunningBatch, Sequence, Signals, Timeline, WaitingQueue, Worker};
+use crate::fleet::Fleet;
+use crate::handoff::Handoff;
+use crate::routing::{Route, RouteTaken};
+use crate::scheduling::{Ending, PassClock, Sequence, Signals, Timeline};
 use crate::traffic::RequestInfo;
 
 /// Rows that wait to be taken out of the world, in order of the requests' ends.
@@ -17,17 +21,18 @@ pub fn record_endings(
     mut signals: ResMut<Signals>,
     mut statistics: ResMut<RequestStatistics>,
     mut outbox: ResMut<Outbox>,
-    mut requests: Query<(&mut RequestInfo, &Sequence, &mut Timeline)>,
+    mut requests: Query<RecordData>,
 ) {
-    for signal in signals.0.drain(..) {
-        let Ok((mut info, sequence, mut timeline)) = requests.get_mut(signal.request) else { continue };
+    for signal in signals.ended.drain(..) {
+        let Ok(mut request) = requests.get_mut(signal.request) else { continue };
         let (status, reason) = match signal.ending {
-            Ending::Finished => (RequestStatus::Completed, completion_reason(&info, sequence)),
+            Ending::Finished => (RequestStatus::Completed, completion_reason(&request.info, request.sequence)),
             Ending::Rejected(reason) => (RequestStatus::Rejected, Some(reason)),
             Ending::Failed(reason) => (RequestStatus::Failed, Some(reason)),
+            Ending::Prefilled => continue,
         };
-        let mut row = row(&mut info, sequence.generated, &mut timeline, status, reason);
-        row.worker_id = Some(signal.worker_id);
+        let generated = request.sequence.generated;
+        let mut row = row(&mut request, generated, status, reason);
         row.end_ms = Some(signal.at.ms());
         if status == RequestStatus::Completed {
             row.sla_met = statistics.sla.map(|sla| sla.met_by(&row));
@@ -38,29 +43,41 @@ pub fn record_endings(
     }
 }
 
-/// Writes a row for every request that the end of the simulation caught unfinished.
+/// Everything about a request that goes into its row.
+#[derive(QueryData)]
+#[query_data(mutable)]
+pub struct RecordData {
+    info: &'static mut RequestInfo,
+    sequence: &'static Sequence,
+    timeline: &'static mut Timeline,
+    route: &'static Route,
+    handoff: Option<&'static Handoff>,
+}
+
+/// Writes a row for every request that the end of the simulation caught unfinished, in order of
+/// arrival.
 pub fn record_unfinished(
+    fleet: Res<Fleet>,
     mut statistics: ResMut<RequestStatistics>,
     mut outbox: ResMut<Outbox>,
-    workers: Query<(&Worker, &PassClock, &RunningBatch, &WaitingQueue)>,
-    mut requests: Query<(&mut RequestInfo, &Sequence, &mut Timeline)>,
+    clocks: Query<&PassClock>,
+    mut requests: Query<RecordData>,
 ) {
-    for (worker, passes, batch, queue) in &workers {
-        let running = batch.members.iter().map(|member| member.request);
-        // The pass in flight has not ended, so those that it would have ended are still here.
-        let ending = passes.endings.iter().map(|&(request, _)| request);
-        for request in running.chain(ending).chain(queue.requests.iter().copied()) {
-            let Ok((mut info, sequence, mut timeline)) = requests.get_mut(request) else { continue };
-            timeline.close_run(sequence, passes);
-            timeline.look_up_token_times(&passes.log);
-            let reason = Some(StatusReason::VirtualTimeLimit);
-            let generated = sequence.generated_at(passes.number);
-            let mut row = row(&mut info, generated, &mut timeline, RequestStatus::Unfinished, reason);
-            row.worker_id = Some(worker.id);
-            statistics.add(&row);
-            outbox.0.push(row);
+    let mut rows = Vec::new();
+    for mut request in &mut requests {
+        let mut generated = request.sequence.generated;
+        let clock = request.route.serving.map(|taken| clocks.get(fleet.ranks[taken.fleet_rank as usize]));
+        if let Some(Ok(passes)) = clock {
+            request.timeline.close_run(request.sequence, passes);
+            request.timeline.look_up_token_times(&passes.log);
+            generated = request.sequence.generated_at(passes.number);
         }
+        let reason = Some(StatusReason::VirtualTimeLimit);
+        rows.push(row(&mut request, generated, RequestStatus::Unfinished, reason));
     }
+    rows.sort_unstable_by_key(|row| row.request_index);
+    rows.iter().for_each(|row| statistics.add(row));
+    outbox.0.append(&mut rows);
 }
 
 fn completion_reason(info: &RequestInfo, sequence: &Sequence) -> Option<StatusReason> {
@@ -74,12 +91,12 @@ fn completion_reason(info: &RequestInfo, sequence: &Sequence) -> Option<StatusRe
 }
 
 fn row(
-    info: &mut RequestInfo,
+    request: &mut RecordDataItem<'_, '_>,
     output_tokens: u32,
-    timeline: &mut Timeline,
     status: RequestStatus,
     reason: Option<StatusReason>,
 ) -> RequestRow {
+    let (info, timeline) = (&mut *request.info, &mut *request.timeline);
     RequestRow {
         request_index: info.request_index,
         request_id: info.request_id.take(),
@@ -87,7 +104,8 @@ fn row(
         session_index: info.session_index,
         turn_index: info.turn_index,
         source_line: info.source_line,
-        worker_id: None,
+        placement: request.route.serving.map(|taken| placement(&taken)),
+        handoff: request.handoff.map(|handoff| Box::new(handoff_row(handoff, request.route))),
         status,
         reason,
         arrival_ms: timeline.arrival_ms,
@@ -101,5 +119,26 @@ fn row(
         preemptions: timeline.preemptions,
         admissions: std::mem::take(&mut timeline.admissions),
         sla_met: None,
+    }
+}
+
+fn placement(taken: &RouteTaken) -> Placement {
+    Placement {
+        worker_id: taken.worker_id,
+        rank: taken.rank,
+        placed_ms: taken.at.ms(),
+        overlap_blocks: taken.overlap_blocks,
+    }
+}
+
+fn handoff_row(handoff: &Handoff, route: &Route) -> HandoffRow {
+    let times = handoff.times;
+    HandoffRow {
+        prefill: route.prefill.map(|taken| placement(&taken)),
+        source_held_ms: times.source_held_ms,
+        destination_reserved_ms: times.destination_reserved_ms,
+        destination_activated_ms: times.destination_activated_ms,
+        source_released_ms: times.source_released_ms,
+        destination_reused_tokens: times.destination_reserved_ms.map(|_| handoff.reused_tokens),
     }
 }

@@ -1,11 +1,11 @@
-//! Routing: which worker gets a request.
+//! Routing: which rank gets a request.
 
+mod feed;
+mod place;
+mod policy;
 mod round_robin;
 
-pub use round_robin::{RoundRobin, place_round_robin};
-
-use bevy_ecs::prelude::*;
-
-/// Requests that have arrived and wait to be placed, in order of arrival.
-#[derive(Resource, Debug, Default)]
-pub struct Placements(pub Vec<Entity>);
+pub use feed::{RouterFeed, RouterNote};
+pub use place::{Placements, Route, RouteTaken, deliver, place_ready};
+pub use policy::{Arrival, Placed, RouterPolicy, RouterSpec, Routers};
+pub use round_robin::RoundRobin;

@@ -2,62 +2,96 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::SystemParam;
 
-use super::components::{Ending, PassClock, Phase, TokenRun, WorkerData, WorkerDataItem};
-use super::vllm::{Requests, Scratch, begin_pass};
+use super::components::{Ending, RankData};
+use super::endings::{close_request, cut_log};
+use super::quiet::{QuietRun, quiet_passes, run_quiet, run_quiet_rank};
+use super::scheduler;
+use super::vllm::{PassStart, Requests, Scratch};
 use crate::clock::Clock;
+use crate::fleet::{Fleet, Role};
 use crate::kv::{BlockUse, Blocks, PrefixNode};
 use crate::metrics::PassStatistics;
+use crate::routing::{RouterFeed, RouterNote};
 use crate::time::VirtualTime;
-use crate::timing::{DecodeBatch, whole_ns_ms};
 
 /// Passes after which [`run_passes`] returns even if no instant was reached, so that a long quiet
 /// stretch can be watched and interrupted.
 const PASSES_PER_RUN: u64 = 1 << 16;
 
-/// The workers, by id.
-#[derive(Resource, Debug, Default)]
-pub struct Fleet {
-    /// `workers[id]` is the entity of worker `id`.
-    pub workers: Vec<Entity>,
-    /// Workers that got something to do while no pass was in flight.
-    pub woken: Vec<u32>,
-}
-
 /// How far workers may go on their own.
 #[derive(Resource, Clone, Copy, Debug)]
 pub struct PassHorizon {
-    /// The next arrival that is known of, or the cut-off if it comes first.
+    /// The next arrival that is known of.
     pub next_arrival: VirtualTime,
+    /// When the next transfer of KV is complete.
+    pub next_transfer: VirtualTime,
     /// No pass starts after this time, and none that ends after it counts.
     pub cutoff: VirtualTime,
-    /// Whether the end of a request can cause an arrival. If so, no worker passes such an end.
+    /// Whether the end of a request can cause an arrival or a placement. If so, no worker passes
+    /// such an end.
     pub reacts_to_endings: bool,
+    /// Whether a first token can cause a placement, likewise.
+    pub reacts_to_first_tokens: bool,
 }
 
-/// Passes in flight: (end, worker id), earliest first, ties by worker id.
+impl PassHorizon {
+    /// The earliest event that is known of, other than the end of a pass.
+    #[must_use]
+    pub fn next_event(&self) -> VirtualTime {
+        self.next_arrival.min(self.next_transfer)
+    }
+}
+
+/// Passes in flight: (end, worker), earliest first, ties by worker. Workers are meant by their places
+/// in [`Fleet::workers`].
 #[derive(Resource, Debug, Default)]
 pub struct PassQueue {
-    heap: BinaryHeap<Reverse<(VirtualTime, u32)>>,
+    prefill: BinaryHeap<Reverse<(VirtualTime, u32)>>,
+    others: BinaryHeap<Reverse<(VirtualTime, u32)>>,
 }
 
 impl PassQueue {
     /// When the first of them ends.
     #[must_use]
     pub fn earliest_end(&self) -> VirtualTime {
-        self.heap.peek().map_or(VirtualTime::NEVER, |Reverse((end, _))| *end)
+        self.earliest_prefill_end().min(earliest(&self.others))
+    }
+
+    /// When the first pass of a prefill worker ends.
+    fn earliest_prefill_end(&self) -> VirtualTime {
+        earliest(&self.prefill)
+    }
+
+    fn push(&mut self, end: VirtualTime, worker: u32, role: Role) {
+        let heap = if role == Role::Prefill { &mut self.prefill } else { &mut self.others };
+        heap.push(Reverse((end, worker)));
+    }
+
+    fn pop_at(&mut self, end: VirtualTime) -> Option<u32> {
+        let heap = if self.earliest_prefill_end() == end { &mut self.prefill } else { &mut self.others };
+        if earliest(heap) != end {
+            return None;
+        }
+        heap.pop().map(|Reverse((_, worker))| worker)
     }
 }
 
-/// The end of a request's time on a worker, announced at the end of a pass.
+fn earliest(heap: &BinaryHeap<Reverse<(VirtualTime, u32)>>) -> VirtualTime {
+    heap.peek().map_or(VirtualTime::NEVER, |Reverse((end, _))| *end)
+}
+
+/// The end of a request's time on a rank, announced at the end of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// The request.
     pub request: Entity,
-    /// The worker.
-    pub worker_id: u32,
+    /// The rank, as its place in [`Fleet::ranks`].
+    pub rank: u32,
     /// When.
     pub at: VirtualTime,
     /// How.
@@ -66,7 +100,37 @@ pub struct Signal {
 
 /// Signals that nobody has handled yet, in order of time, worker and announcement.
 #[derive(Resource, Debug, Default)]
-pub struct Signals(pub Vec<Signal>);
+pub struct Signals {
+    /// Requests that have ended.
+    pub ended: Vec<Signal>,
+    /// Requests whose prompt is computed and has to be handed over.
+    pub prefilled: Vec<Signal>,
+}
+
+/// Everything that changes when passes run or KV moves: ranks, requests and blocks.
+#[derive(SystemParam)]
+pub struct Engine<'w, 's> {
+    /// The ranks.
+    pub ranks: Query<'w, 's, RankData>,
+    /// The requests.
+    pub requests: Requests<'w, 's>,
+    /// The blocks of all pools.
+    pub blocks: AllBlocks<'w, 's>,
+}
+
+/// The blocks of all pools.
+pub type AllBlocks<'w, 's> = Query<'w, 's, (&'static mut BlockUse, &'static mut PrefixNode)>;
+
+/// Gives the columns of all blocks to `act`. They are in one table, whose rows follow the order of
+/// the pools.
+pub fn with_block_columns<T>(blocks: &mut AllBlocks<'_, '_>, act: impl FnOnce(Blocks<'_>) -> T) -> T {
+    match blocks.contiguous_iter_mut().into_iter().flatten().next() {
+        Some((mut usage, mut nodes)) => {
+            act(Blocks { usage: usage.bypass_change_detection(), nodes: nodes.bypass_change_detection() })
+        }
+        None => act(Blocks { usage: &mut [], nodes: &mut [] }),
+    }
+}
 
 /// Runs passes up to the next instant and sets the clock to it.
 ///
@@ -79,38 +143,35 @@ pub fn run_passes(
     mut fleet: ResMut<Fleet>,
     mut queue: ResMut<PassQueue>,
     mut signals: ResMut<Signals>,
+    mut feed: ResMut<RouterFeed>,
     mut statistics: ResMut<PassStatistics>,
     mut scratch: Local<Scratch>,
-    mut workers: Query<WorkerData>,
-    mut requests: Requests,
-    mut all_blocks: Query<(&mut BlockUse, &mut PrefixNode)>,
+    mut engine: Engine,
 ) {
-    // Every block is in one table; its rows follow the order in which the pools were spawned.
-    let mut tables = all_blocks.contiguous_iter_mut().into_iter().flatten();
-    let mut columns = tables.next();
-    let blocks = match &mut columns {
-        Some((usage, nodes)) => {
-            Blocks { usage: usage.bypass_change_detection(), nodes: nodes.bypass_change_detection() }
-        }
-        None => Blocks { usage: &mut [], nodes: &mut [] },
-    };
-
-    let mut run = PassRun {
-        horizon: *horizon,
-        limit: horizon.next_arrival.min(horizon.cutoff),
-        passes_left: PASSES_PER_RUN,
-        clock: &mut clock,
-        fleet: &mut fleet,
-        queue: &mut queue,
-        signals: &mut signals,
-        statistics: &mut statistics,
-        scratch: &mut scratch,
-        workers: &mut workers,
-        requests: &mut requests,
-        blocks,
-    };
-    run.start_woken();
-    run.advance();
+    if !signals.ended.is_empty() {
+        // Something ended after this instant's endings were handled; they come first.
+        return;
+    }
+    let Engine { ranks, requests, blocks } = &mut engine;
+    with_block_columns(blocks, |blocks| {
+        let mut run = PassRun {
+            horizon: *horizon,
+            limit: horizon.next_event().min(horizon.cutoff),
+            passes_left: PASSES_PER_RUN,
+            clock: &mut clock,
+            fleet: &mut fleet,
+            queue: &mut queue,
+            signals: &mut signals,
+            feed: &mut feed,
+            statistics: &mut statistics,
+            scratch: &mut scratch,
+            ranks,
+            requests,
+            blocks,
+        };
+        run.start_woken();
+        run.advance();
+    });
 }
 
 struct PassRun<'a, 'ww, 'ws, 'rw, 'rs> {
@@ -122,11 +183,18 @@ struct PassRun<'a, 'ww, 'ws, 'rw, 'rs> {
     fleet: &'a mut Fleet,
     queue: &'a mut PassQueue,
     signals: &'a mut Signals,
+    feed: &'a mut RouterFeed,
     statistics: &'a mut PassStatistics,
     scratch: &'a mut Scratch,
-    workers: &'a mut Query<'ww, 'ws, WorkerData>,
+    ranks: &'a mut Query<'ww, 'ws, RankData>,
     requests: &'a mut Requests<'rw, 'rs>,
     blocks: Blocks<'a>,
+}
+
+/// What starting a worker came to.
+struct Started {
+    passes: u64,
+    end: VirtualTime,
 }
 
 impl PassRun<'_, '_, '_, '_, '_> {
@@ -155,15 +223,12 @@ impl PassRun<'_, '_, '_, '_, '_> {
     fn complete_all_at(&mut self, end: VirtualTime) {
         self.clock.process(end);
         let mut done = std::mem::take(&mut self.fleet.woken);
-        while self.queue.earliest_end() == end {
-            let Some(Reverse((_, worker))) = self.queue.heap.pop() else { break };
+        while let Some(worker) = self.queue.pop_at(end) {
             self.complete(worker, end);
             done.push(worker);
         }
-        if self.horizon.reacts_to_endings && !self.signals.0.is_empty() {
-            self.limit = self.limit.min(end);
-        }
         if end < self.limit {
+            done.sort_unstable();
             self.start_all(&done, end);
             done.clear();
         }
@@ -173,148 +238,180 @@ impl PassRun<'_, '_, '_, '_, '_> {
     /// Starts the next passes of idle workers at `at`.
     fn start_all(&mut self, workers: &[u32], at: VirtualTime) {
         for (index, &worker) in workers.iter().enumerate() {
-            // Another worker's pass may announce an ending, and that may cause an arrival here.
-            let others = match self.horizon.reacts_to_endings {
-                false => VirtualTime::NEVER,
-                true if index + 1 < workers.len() => at,
-                true => self.queue.earliest_end(),
-            };
+            let others = self.earliest_interference(worker, index + 1 < workers.len(), at);
             self.start(worker, at, self.limit.min(others));
+        }
+    }
+
+    /// Before when no other worker's pass can have anything to do with this worker. `more_start`
+    /// tells whether other workers are about to start at `at`.
+    fn earliest_interference(&self, worker: u32, more_start: bool, at: VirtualTime) -> VirtualTime {
+        if self.horizon.reacts_to_endings || self.horizon.reacts_to_first_tokens {
+            // Another worker's pass may announce an ending, and that may cause an arrival here.
+            return if more_start { at } else { self.queue.earliest_end() };
+        }
+        match self.fleet.workers[worker as usize].role {
+            // A prefill worker may send it a request; those have started already.
+            Role::Decode => self.queue.earliest_prefill_end(),
+            Role::Aggregated | Role::Prefill => VirtualTime::NEVER,
         }
     }
 
     /// Applies the end of a worker's pass.
     fn complete(&mut self, worker: u32, at: VirtualTime) {
-        let Ok(mut data) = self.workers.get_mut(self.fleet.workers[worker as usize]) else { return };
+        let worker = &mut self.fleet.workers[worker as usize];
+        worker.in_pass = false;
+        for rank in worker.ranks.clone() {
+            self.complete_rank(rank, at);
+        }
+    }
+
+    fn complete_rank(&mut self, rank: u32, at: VirtualTime) {
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
         let passes = &mut *data.passes;
+        if !passes.in_flight {
+            return;
+        }
+        let mut meets_world = data.desk.wants_attention();
+        data.desk.attempt_is_due |= meets_world;
         self.statistics.prefill_tokens += std::mem::take(&mut passes.prefill_tokens);
+        self.feed.publish(rank, at, data.pool.events());
         let mut endings = std::mem::take(&mut passes.endings);
         for (request, ending) in endings.drain(..) {
+            close_request(request, ending, passes, self.requests, self.statistics);
+            let signal = Signal { request, rank, at, ending };
             match ending {
-                Ending::Finished => finish_timeline(request, passes, self.requests, self.statistics),
-                Ending::Failed(_) | Ending::Rejected(_) => {
-                    if let Ok(mut data) = self.requests.get_mut(request) {
-                        data.timeline.look_up_token_times(&passes.log);
-                    }
+                Ending::Prefilled => {
+                    self.feed.note(rank, at, RouterNote::Prefilled(request));
+                    self.signals.prefilled.push(signal);
+                    meets_world = true;
+                }
+                Ending::Finished | Ending::Rejected(_) | Ending::Failed(_) => {
+                    self.feed.note(rank, at, RouterNote::Ended(request));
+                    self.signals.ended.push(signal);
+                    meets_world |= self.horizon.reacts_to_endings;
                 }
             }
-            self.signals.0.push(Signal { request, worker_id: worker, at, ending });
         }
         passes.endings = endings;
+        meets_world |= self.horizon.reacts_to_first_tokens && !passes.first_tokens.is_empty();
+        for request in passes.first_tokens.drain(..) {
+            self.feed.note(rank, at, RouterNote::Prefilled(request));
+        }
         passes.in_flight = false;
-        passes.number += 1;
+        passes.number += u64::from(passes.logged);
         if passes.log.wants_cut() {
             cut_log(&mut data, self.requests, self.statistics);
+        }
+        if meets_world {
+            self.limit = self.limit.min(at);
         }
     }
 
     /// Starts a worker's next pass at `at`, if it has anything to do; quiet passes go on until one
     /// ends at or after `limit`.
     fn start(&mut self, worker: u32, at: VirtualTime, limit: VirtualTime) {
-        let Ok(mut data) = self.workers.get_mut(self.fleet.workers[worker as usize]) else { return };
-        if data.passes.in_flight || (data.batch.members.is_empty() && data.queue.requests.is_empty()) {
+        let state = &self.fleet.workers[worker as usize];
+        if state.in_pass {
             return;
         }
-        let quiet = quiet_passes(&data);
-        let passes = if quiet > 0 {
-            let (passes, last_start) = run_quiet(&mut data, at, limit, quiet.min(self.passes_left.max(1)));
-            self.clock.note(last_start);
-            passes
-        } else {
-            let blocks = data.pool.own_rows(&mut self.blocks);
-            begin_pass(&mut data, self.requests, blocks, self.scratch, at.ms());
-            if data.passes.stalled {
-                self.clock.stalled_worker = Some(worker);
-                self.passes_left = 0;
-            }
-            1
+        let (ranks, role) = (state.ranks.clone(), state.role);
+        let started =
+            if ranks.len() == 1 { self.start_rank(ranks.start, at, limit) } else { self.start_group(ranks, at, limit) };
+        let state = &mut self.fleet.workers[worker as usize];
+        let Some(started) = started else {
+            state.passes_since_idle = 0;
+            return;
         };
-        self.passes_left = self.passes_left.saturating_sub(passes);
-        let end = VirtualTime::from_ms(data.passes.log.newest_end_ms());
-        self.queue.heap.push(Reverse((end, worker)));
+        state.in_pass = true;
+        state.passes_since_idle += started.passes;
+        self.passes_left = self.passes_left.saturating_sub(started.passes);
+        self.queue.push(started.end, worker, role);
     }
-}
 
-/// How many of the worker's next passes serve just the members that decode, with nobody due.
-fn quiet_passes(data: &WorkerDataItem<'_, '_>) -> u64 {
-    let blocked = data.queue.requests.is_empty()
-        || data.batch.members.len() as u64 >= u64::from(data.spec.max_sequences)
-        || data.queue.head_needs.is_some_and(|needs| needs > data.pool.available());
-    match data.batch.calendar.peek() {
-        Some(Reverse(due)) if blocked && data.batch.prefilling.is_none() => due.pass - data.passes.number,
-        _ => 0,
-    }
-}
-
-/// Runs up to `count` quiet passes from `at`, none starting at or after `limit`. The last one is
-/// left in flight. Returns their number, at least one, and the start of the last.
-fn run_quiet(data: &mut WorkerDataItem<'_, '_>, at: VirtualTime, limit: VirtualTime, count: u64) -> (u64, VirtualTime) {
-    let timing = data.spec.timing;
-    let pool_tokens = data.spec.pool_tokens();
-    let batch = &mut *data.batch;
-    let passes = &mut *data.passes;
-    let mut decode = DecodeBatch { requests: batch.decoding, context_tokens: batch.decoding_tokens };
-    let (mut start_ms, mut end_ms) = (at.ms(), at.ms());
-    let mut done = 0;
-    while done < count {
-        start_ms = end_ms;
-        end_ms += whole_ns_ms(timing.decode_ms(&decode, pool_tokens));
-        passes.log.push(end_ms);
-        decode.context_tokens += decode.requests;
-        done += 1;
-        if end_ms >= limit.ms() {
-            break;
+    /// Starts the pass of a worker's only rank.
+    fn start_rank(&mut self, rank: u32, at: VirtualTime, limit: VirtualTime) -> Option<Started> {
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return None };
+        if !data.has_work() {
+            return None;
         }
-    }
-    passes.number += done - 1;
-    passes.in_flight = true;
-    batch.decoding_tokens = decode.context_tokens;
-    (done, VirtualTime::from_ms(start_ms))
-}
-
-/// Looks up when a finished request got its tokens, and counts the gaps between them.
-fn finish_timeline(
-    request: Entity,
-    passes: &mut PassClock,
-    requests: &mut Requests<'_, '_>,
-    statistics: &mut PassStatistics,
-) {
-    let Ok(mut data) = requests.get_mut(request) else { return };
-    let sequence = &mut *data.sequence;
-    if sequence.phase == Phase::Decoding {
-        data.timeline.runs.push(TokenRun { first_pass: sequence.run_start, last_pass: passes.number });
-        sequence.generated = sequence.generated_at(passes.number) + 1;
-        sequence.phase = Phase::Waiting;
-    }
-    data.timeline.look_up_token_times(&passes.log);
-    let runs = &data.timeline.runs;
-    for (index, run) in runs.iter().enumerate() {
-        passes.log.count_gaps(*run);
-        if let Some(next) = runs.get(index + 1) {
-            statistics.add_gap(passes.log.end_ms(next.first_pass) - passes.log.end_ms(run.last_pass), 1);
+        let quiet = quiet_passes(&data);
+        if quiet == 0 {
+            return Some(Started { passes: 1, end: self.begin_pass(rank, at) });
         }
+        let stretch = run_quiet_rank(&mut data, at, limit, quiet.min(self.passes_left.max(1)));
+        self.clock.note(stretch.last_start);
+        Some(Started { passes: stretch.passes, end: stretch.end })
     }
-}
 
-/// Cuts the log behind the oldest run of tokens that a living request may still ask for.
-fn cut_log(data: &mut WorkerDataItem<'_, '_>, requests: &Requests<'_, '_>, statistics: &mut PassStatistics) {
-    let number = data.passes.number;
-    let first_run = |request: Entity| {
-        let request = requests.get(request).ok()?;
-        let open = (request.sequence.phase == Phase::Decoding).then_some(request.sequence.run_start);
-        request.timeline.runs.first().map(|run| run.first_pass).or(open)
-    };
-    let in_batch = data.batch.members.iter().filter_map(|member| first_run(member.request));
-    // Preempted requests stand before all that never ran.
-    let was_preempted = |request: Entity| requests.get(request).is_ok_and(|r| r.timeline.preemptions > 0);
-    let preempted = data.queue.requests.iter().copied().take_while(|&r| was_preempted(r)).filter_map(first_run);
-    let oldest = in_batch.chain(preempted).min().unwrap_or(number);
-    data.passes.log.cut_before(oldest, |gap_ms, count| statistics.add_gap(gap_ms, count));
-}
+    /// Starts a pass of all ranks of a worker that have work. They end together, with the last.
+    fn start_group(&mut self, ranks: Range<u32>, at: VirtualTime, limit: VirtualTime) -> Option<Started> {
+        let mut busy = std::mem::take(&mut self.scratch.busy_ranks);
+        busy.clear();
+        let mut quiet = self.passes_left.max(1);
+        for rank in ranks {
+            let Ok(data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { continue };
+            if data.has_work() {
+                busy.push(rank);
+                quiet = quiet.min(quiet_passes(&data));
+            }
+        }
+        let started = match quiet {
+            _ if busy.is_empty() => None,
+            0 => Some(Started { passes: 1, end: self.begin_group_pass(&busy, at) }),
+            _ => Some(self.run_quiet_group(&busy, at, limit, quiet)),
+        };
+        self.scratch.busy_ranks = busy;
+        started
+    }
 
-/// Gives what is left of every worker's log to the statistics, at the end of a simulation.
-pub fn flush_logs(mut workers: Query<WorkerData>, mut statistics: ResMut<PassStatistics>) {
-    for mut data in &mut workers {
-        data.passes.log.cut_before(u64::MAX, |gap_ms, count| statistics.add_gap(gap_ms, count));
+    fn begin_pass(&mut self, rank: u32, at: VirtualTime) -> VirtualTime {
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return VirtualTime::NEVER };
+        let start = PassStart {
+            now_ms: at.ms(),
+            passes_since_idle: self.fleet.worker_of(rank).passes_since_idle,
+            notes_first_tokens: self.feed.is_enabled(),
+        };
+        let blocks = data.pool.own_rows(&mut self.blocks);
+        (scheduler(data.spec.backend).begin_pass)(&mut data, self.requests, blocks, self.scratch, start);
+        if data.passes.stalled {
+            self.clock.stalled_rank = Some(rank);
+            self.passes_left = 0;
+        }
+        VirtualTime::from_ms(data.passes.end_ms)
+    }
+
+    fn begin_group_pass(&mut self, busy: &[u32], at: VirtualTime) -> VirtualTime {
+        let end = busy.iter().map(|&rank| self.begin_pass(rank, at)).max().unwrap_or(at);
+        for &rank in busy {
+            let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { continue };
+            data.passes.end_at(end.ms());
+        }
+        end
+    }
+
+    fn run_quiet_group(&mut self, busy: &[u32], at: VirtualTime, limit: VirtualTime, count: u64) -> Started {
+        let mut ends_ms = std::mem::take(&mut self.scratch.ends_ms);
+        ends_ms.clear();
+        let entity = |rank: u32| self.fleet.ranks[rank as usize];
+        let mut runs: Vec<QuietRun> = busy
+            .iter()
+            .filter_map(|&rank| self.ranks.get_mut(entity(rank)).ok().map(|data| QuietRun::of(&data)))
+            .collect();
+        let stretch = run_quiet(at, limit, count, |start_ms| {
+            let end_ms = runs.iter_mut().map(|run| start_ms + run.next_ms()).fold(start_ms, f64::max);
+            ends_ms.push(end_ms);
+            end_ms
+        });
+        for (&rank, run) in busy.iter().zip(runs) {
+            let Ok(mut data) = self.ranks.get_mut(entity(rank)) else { continue };
+            for &end_ms in &ends_ms {
+                data.passes.log.push(end_ms);
+            }
+            run.settle(&mut data, stretch.passes, stretch.end.ms());
+        }
+        self.scratch.ends_ms = ends_ms;
+        self.clock.note(stretch.last_start);
+        Started { passes: stretch.passes, end: stretch.end }
     }
 }

@@ -8,44 +8,11 @@ use bevy_ecs::query::QueryData;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 use smallvec::SmallVec;
 
-use super::PassLog;
+use super::{EngineSpec, PassLog};
+use crate::fleet::Rank;
+use crate::handoff::HandoffDesk;
 use crate::kv::{BlockTable, KvPool};
 use crate::prefix::PromptIdentity;
-use crate::timing::PassTiming;
-
-/// A logical worker. Ids count from 0 in order of creation.
-#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Worker {
-    /// Stable id, used in everything that leaves the world.
-    pub id: u32,
-}
-
-/// The engine that a worker runs.
-#[derive(Component, Clone, Copy, Debug, PartialEq)]
-pub struct EngineSpec {
-    /// Tokens per KV block.
-    pub block_size: u32,
-    /// Blocks in the KV pool.
-    pub num_blocks: u32,
-    /// Tokens that one pass may compute.
-    pub max_batched_tokens: u32,
-    /// Requests that may run at once.
-    pub max_sequences: u32,
-    /// Prompt and output tokens that a request may have in total.
-    pub context_length: u32,
-    /// Whether complete blocks can be found by later requests.
-    pub prefix_caching: bool,
-    /// How long a pass takes.
-    pub timing: PassTiming,
-}
-
-impl EngineSpec {
-    /// Tokens that the KV pool holds.
-    #[must_use]
-    pub fn pool_tokens(&self) -> f64 {
-        f64::from(self.num_blocks) * f64::from(self.block_size)
-    }
-}
 
 /// Where a request is in its life on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,13 +76,33 @@ impl Sequence {
     }
 }
 
-/// Consecutive passes of one worker that each gave a request one token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Consecutive passes of one rank that each gave a request one token.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenRun {
+    /// When a pass that is not in the log gave a token before them, in ms, if one did.
+    pub lead_ms: Option<f64>,
     /// The pass that gave the first token.
     pub first_pass: u64,
-    /// The pass that gave the last token.
-    pub last_pass: u64,
+    /// The pass behind the one that gave the last token.
+    pub end_pass: u64,
+}
+
+impl TokenRun {
+    /// Tokens of the run.
+    #[must_use]
+    pub const fn tokens(&self) -> u64 {
+        self.end_pass - self.first_pass + self.lead_ms.is_some() as u64
+    }
+
+    /// When its token number `token` came, in ms; it must have that many.
+    #[must_use]
+    pub fn token_ms(&self, token: u64, log: &PassLog) -> f64 {
+        match self.lead_ms {
+            Some(lead_ms) if token == 0 => lead_ms,
+            Some(_) => log.end_ms(self.first_pass + token - 1),
+            None => log.end_ms(self.first_pass + token),
+        }
+    }
 }
 
 /// When things happened to a request. Written at admissions, preemptions and the end only.
@@ -127,6 +114,8 @@ pub struct Timeline {
     pub admissions: SmallVec<[Admission; 1]>,
     /// Its finished runs of tokens: all but the last were ended by a preemption.
     pub runs: SmallVec<[TokenRun; 1]>,
+    /// The token that its current run starts with, as in [`TokenRun::lead_ms`].
+    pub lead_ms: Option<f64>,
     /// How often it was preempted.
     pub preemptions: u32,
     /// Time of its first token, in ms; known once it has ended.
@@ -140,30 +129,39 @@ pub struct Timeline {
 impl Timeline {
     /// Closes the run of a request that decodes, before the pass in flight (or the next one).
     pub fn close_run(&mut self, sequence: &Sequence, passes: &PassClock) {
-        if sequence.phase == Phase::Decoding && sequence.run_start < passes.number {
-            self.runs.push(TokenRun { first_pass: sequence.run_start, last_pass: passes.number - 1 });
+        self.end_run(sequence, passes.number);
+    }
+
+    /// Closes the run of a request that decodes, before pass `end_pass`.
+    pub fn end_run(&mut self, sequence: &Sequence, end_pass: u64) {
+        if sequence.phase == Phase::Decoding {
+            let run = TokenRun { lead_ms: self.lead_ms.take(), first_pass: sequence.run_start, end_pass };
+            if run.tokens() > 0 {
+                self.runs.push(run);
+            }
         }
     }
 
     /// Fills in the times of the first, second and last token from the log.
     pub fn look_up_token_times(&mut self, log: &PassLog) {
         let Some(first) = self.runs.first() else { return };
-        let second_pass = if first.last_pass > first.first_pass {
-            Some(first.first_pass + 1)
+        self.first_token_ms = Some(first.token_ms(0, log));
+        self.second_token_ms = if first.tokens() > 1 {
+            Some(first.token_ms(1, log))
         } else {
-            self.runs.get(1).map(|run| run.first_pass)
+            self.runs.get(1).map(|run| run.token_ms(0, log))
         };
-        self.first_token_ms = Some(log.end_ms(first.first_pass));
-        self.second_token_ms = second_pass.map(|pass| log.end_ms(pass));
-        self.last_token_ms = self.runs.last().map(|run| log.end_ms(run.last_pass));
+        self.last_token_ms = self.runs.last().map(|run| run.token_ms(run.tokens() - 1, log));
     }
 }
 
-/// Requests that a worker has not admitted yet. New ones join at the back, preempted ones at the front.
+/// Requests that a rank has not admitted yet.
 #[derive(Component, Debug, Default)]
 pub struct WaitingQueue {
-    /// The queue.
+    /// Those whose KV is still to be computed. New ones join at the back, preempted ones at the front.
     pub requests: VecDeque<Entity>,
+    /// Those that came with their KV from a prefill worker, by order of arrival.
+    pub handed_over: VecDeque<(u64, Entity)>,
     /// If known, blocks that the head needs at the least; valid until the head changes or a block
     /// is published.
     pub head_needs: Option<u32>,
@@ -200,6 +198,9 @@ pub struct RunningBatch {
     pub decoding: u64,
     /// Their lengths before that pass, summed.
     pub decoding_tokens: u64,
+    /// Blocks that members still need to reach their last token; kept by TensorRT-LLM only, which
+    /// sets them aside.
+    pub set_aside_blocks: u32,
     /// The member whose known tokens are not all computed. There is at most one, the last: it has
     /// used up the pass's token budget, so nobody was admitted behind it.
     pub prefilling: Option<Entity>,
@@ -212,6 +213,8 @@ pub struct RunningBatch {
 pub enum Ending {
     /// It has all its tokens.
     Finished,
+    /// Its prompt is computed, and its KV waits on a prefill worker to be handed over.
+    Prefilled,
     /// It was refused at admission.
     Rejected(StatusReason),
     /// The worker gave it up.
@@ -227,22 +230,53 @@ pub struct PassClock {
     pub eventful: u64,
     /// Whether a pass is in flight.
     pub in_flight: bool,
+    /// When it ends, in ms.
+    pub end_ms: f64,
+    /// Whether it has a place in the log. Passes that give no token to running requests have none.
+    pub logged: bool,
     /// Whether the last pass got nothing done. The next one would do no better, so that must not be.
     pub stalled: bool,
     /// Tokens that the pass in flight computes for requests with prompt work.
     pub prefill_tokens: u64,
     /// What the end of the pass in flight will announce, in order.
     pub endings: Vec<(Entity, Ending)>,
+    /// Requests that get their first token from the pass in flight and go on; kept if somebody asks.
+    pub first_tokens: Vec<Entity>,
+    /// Whether the last pass that could admit anybody left somebody waiting.
+    pub left_waiting: bool,
     /// When passes ended.
     pub log: PassLog,
 }
 
-/// Access to everything that a pass needs of its worker.
+impl PassClock {
+    /// Puts a pass in flight that has a place in the log.
+    pub(super) fn begin(&mut self, end_ms: f64) {
+        self.log.push(end_ms);
+        self.logged = true;
+        self.start_until(end_ms);
+    }
+
+    fn start_until(&mut self, end_ms: f64) {
+        self.end_ms = end_ms;
+        self.in_flight = true;
+        self.eventful += 1;
+    }
+
+    /// Lets the pass in flight end later, with the passes of the other ranks.
+    pub(super) fn end_at(&mut self, end_ms: f64) {
+        self.end_ms = end_ms;
+        if self.logged {
+            self.log.set_newest_end_ms(end_ms);
+        }
+    }
+}
+
+/// Access to everything that a pass needs of its rank.
 #[derive(QueryData)]
 #[query_data(mutable)]
-pub struct WorkerData {
+pub struct RankData {
     /// Who it is.
-    pub worker: &'static Worker,
+    pub rank: &'static Rank,
     /// What it runs.
     pub spec: &'static EngineSpec,
     /// Who waits.
@@ -253,6 +287,22 @@ pub struct WorkerData {
     pub passes: &'static mut PassClock,
     /// Its KV pool.
     pub pool: &'static mut KvPool,
+    /// What it has to do for requests that move between workers.
+    pub desk: &'static mut HandoffDesk,
+}
+
+impl RankDataItem<'_, '_> {
+    /// Whether a pass would have anything to do.
+    pub(super) fn has_work(&self) -> bool {
+        !self.batch.members.is_empty()
+            || !self.queue.handed_over.is_empty()
+            || (!self.queue.requests.is_empty() && !self.desk.awaits_room())
+    }
+
+    /// Blocks that a waiting request can have.
+    pub(super) fn room(&self) -> u32 {
+        self.pool.available().saturating_sub(self.batch.set_aside_blocks)
+    }
 }
 
 /// Access to everything that a pass needs of a request.

@@ -1,14 +1,22 @@
-//! Scheduling: what a worker's passes compute, and when they end.
+//! Scheduling: what a rank's passes compute, and when they end.
 
 mod advance;
 mod components;
+mod endings;
+mod hand_over;
 mod pass_log;
+mod quiet;
+mod scheduler;
+mod spec;
 mod vllm;
 
-pub use advance::{Fleet, PassHorizon, PassQueue, Signal, Signals, flush_logs, run_passes};
+pub use advance::{Engine, PassHorizon, PassQueue, Signal, Signals, run_passes, with_block_columns};
 pub use components::{
-    Due, Ending, EngineSpec, Member, PassClock, Phase, RunningBatch, Sequence, Timeline, TokenRun, WaitingQueue,
-    Worker, WorkerData,
+    Due, Ending, Member, PassClock, Phase, RankData, RankDataItem, RequestData, RequestDataItem,
+    RequestDataReadOnlyItem, RunningBatch, Sequence, Timeline, TokenRun, WaitingQueue,
 };
+pub use endings::flush_logs;
 pub use pass_log::PassLog;
-pub use vllm::{Requests, Scratch};
+pub use scheduler::{Reservation, Scheduler, scheduler};
+pub use spec::EngineSpec;
+pub use vllm::{PassStart, Requests, Scratch};

@@ -62,17 +62,18 @@ impl PassLog {
         self.entries[(pass - self.first) as usize].end_ms
     }
 
-    /// End of the newest pass, in ms.
-    #[must_use]
-    pub fn newest_end_ms(&self) -> f64 {
-        self.entries.back().map_or(self.previous_end_ms, |entry| entry.end_ms)
+    /// Lets the newest pass end at another time, in ms.
+    pub fn set_newest_end_ms(&mut self, end_ms: f64) {
+        if let Some(entry) = self.entries.back_mut() {
+            entry.end_ms = end_ms;
+        }
     }
 
     /// Counts the gaps between the tokens of a run.
     pub fn count_gaps(&mut self, run: TokenRun) {
-        if run.last_pass > run.first_pass {
+        if run.end_pass > run.first_pass + 1 {
             self.change(run.first_pass + 1, 1);
-            self.change(run.last_pass + 1, -1);
+            self.change(run.end_pass, -1);
         }
     }
 
@@ -109,9 +110,10 @@ mod tests {
         for end_ms in [10.0, 11.0, 13.0, 16.0] {
             log.push(end_ms);
         }
-        log.count_gaps(TokenRun { first_pass: 0, last_pass: 3 });
-        log.count_gaps(TokenRun { first_pass: 1, last_pass: 2 });
-        log.count_gaps(TokenRun { first_pass: 2, last_pass: 2 });
+        let run = |first_pass, end_pass| TokenRun { lead_ms: None, first_pass, end_pass };
+        log.count_gaps(run(0, 4));
+        log.count_gaps(run(1, 3));
+        log.count_gaps(run(2, 3));
         log.push(20.0);
         let mut gaps = Vec::new();
         log.cut_before(2, |ms, count| gaps.push((ms, count)));

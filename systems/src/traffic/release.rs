@@ -7,9 +7,12 @@ use bevy_ecs::prelude::*;
 
 use super::{Load, RequestInfo, Script, Session, SourceError, Turn, Unit, UnitSource};
 use crate::clock::Clock;
+use crate::deployment::TokenLimits;
+use crate::fleet::Fleet;
+use crate::handoff::Handoff;
 use crate::kv::BlockTable;
 use crate::prefix::PromptIdentity;
-use crate::routing::Placements;
+use crate::routing::{Placements, Route};
 use crate::scheduling::{Ending, PassHorizon, Sequence, Signals, Timeline};
 use crate::time::VirtualTime;
 
@@ -18,8 +21,8 @@ use crate::time::VirtualTime;
 pub struct Traffic {
     source: Box<dyn UnitSource>,
     load: Load,
-    /// Prompt and output tokens that a request may have on this deployment.
-    context_length: u32,
+    /// Tokens that a request may have on this deployment.
+    limits: TokenLimits,
     /// The next unit of the source, and its start under an open load.
     upcoming: Option<(VirtualTime, Unit)>,
     /// Why the source could not be read on, if so.
@@ -47,13 +50,13 @@ enum Next {
 }
 
 impl Traffic {
-    /// A workload for a deployment with this context length.
+    /// A workload for a deployment with these limits.
     #[must_use]
-    pub fn new(source: Box<dyn UnitSource>, load: Load, context_length: u32) -> Self {
+    pub fn new(source: Box<dyn UnitSource>, load: Load, limits: TokenLimits) -> Self {
         let mut traffic = Self {
             source,
             load,
-            context_length,
+            limits,
             upcoming: None,
             fault: None,
             exhausted: false,
@@ -206,12 +209,18 @@ fn spawn_request(
     };
     belongs(&mut info);
     traffic.requests_arrived += 1;
-    let output_limit = turn.output_tokens.min(traffic.context_length.saturating_sub(turn.input_tokens));
+    let output_limit = traffic.limits.output_limit(turn.input_tokens, turn.output_tokens);
     let sequence = Sequence::new(turn.input_tokens, output_limit);
     let timeline = Timeline { arrival_ms: arrival.ms(), ..Timeline::default() };
     let identity: PromptIdentity = turn.identity;
-    let request = world.spawn((info, sequence, BlockTable::default(), identity, timeline)).id();
-    world.resource_mut::<Placements>().0.push(request);
+    let id = info.request_index;
+    let bundle = (info, sequence, BlockTable::default(), identity, timeline, Route::default());
+    let request = if world.resource::<Fleet>().is_disaggregated() {
+        world.spawn((bundle, Handoff::new(id))).id()
+    } else {
+        world.spawn(bundle).id()
+    };
+    world.resource_mut::<Placements>().arrive(request);
 }
 
 /// Lets sessions go on, and closed loops start the next unit, when requests end.
@@ -224,7 +233,7 @@ pub fn react_to_endings(
     requests: Query<(&RequestInfo, &Sequence)>,
     mut sessions: Query<&mut Session>,
 ) {
-    for signal in &signals.0 {
+    for signal in &signals.ended {
         let Ok((info, sequence)) = requests.get(signal.request) else { continue };
         let mut goes_on = false;
         if let Some(entity) = info.session
@@ -245,7 +254,7 @@ pub fn react_to_endings(
             traffic.units_in_progress -= 1;
         }
     }
-    debug_assert!(signals.0.last().is_none_or(|signal| traffic.next_arrival(signal.at) >= signal.at));
+    debug_assert!(signals.ended.last().is_none_or(|signal| traffic.next_arrival(signal.at) >= signal.at));
 }
 
 fn next_delay_ms(script: &Script) -> f64 {

@@ -1,0 +1,11 @@
+//! Handing requests over from prefill to decode workers: who reserves room when, how long the KV
+//! takes, and when the source lets go of it.
+
+mod components;
+mod links;
+mod settle;
+mod transfer;
+
+pub use components::{Command, Handoff, HandoffDesk, HandoffTimes};
+pub use settle::{HandoffDesks, hand_over};
+pub use transfer::{TransferSpec, TransferTokens, Transfers};

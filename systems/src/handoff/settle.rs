@@ -1,0 +1,312 @@
+//! Moves hand-overs on: everything that can happen at an instant.
+//!
+//! vLLM hands over *source first*: the prompt is computed, then a decode rank is chosen and sets
+//! room aside, then the KV moves. SGLang hands over *destination first*: a decode rank is chosen and
+//! sets room aside when the request arrives, and only then the prompt is computed.
+
+use std::collections::BTreeSet;
+
+use bevy_ecs::prelude::*;
+use dynosim_schemas::request_row::StatusReason;
+
+use super::components::{Command, Handoff};
+use super::transfer::Transfers;
+use crate::clock::Clock;
+use crate::fleet::{Fleet, Role};
+use crate::kv::Blocks;
+use crate::routing::{Arrival, Placements, Route, RouterFeed, RouterNote, Routers, deliver};
+use crate::scheduling::{
+    Ending, Engine, PassHorizon, RankData, Requests, Reservation, Signal, Signals, scheduler, with_block_columns,
+};
+use crate::time::VirtualTime;
+
+/// Ranks whose desks have something to do, as places in the fleet.
+#[derive(Resource, Debug, Default)]
+pub struct HandoffDesks {
+    busy: BTreeSet<u32>,
+}
+
+/// Moves every hand-over on as far as it can go at this instant.
+#[expect(clippy::too_many_arguments, reason = "a system names what it touches")]
+pub fn hand_over(
+    clock: Res<Clock>,
+    mut horizon: ResMut<PassHorizon>,
+    mut fleet: ResMut<Fleet>,
+    mut signals: ResMut<Signals>,
+    mut transfers: ResMut<Transfers>,
+    mut desks: ResMut<HandoffDesks>,
+    mut placements: ResMut<Placements>,
+    mut routers: ResMut<Routers>,
+    mut feed: ResMut<RouterFeed>,
+    mut engine: Engine,
+    mut handoffs: Query<(&'static mut Handoff, &'static mut Route)>,
+) {
+    routers.catch_up(&mut feed, &mut placements.released);
+    let Engine { ranks, requests, blocks } = &mut engine;
+    with_block_columns(blocks, |blocks| {
+        let mut settling = Settling {
+            now: clock.now,
+            fleet: &mut fleet,
+            signals: &mut signals,
+            transfers: &mut transfers,
+            desks: &mut desks,
+            placements: &mut placements,
+            routers: &mut routers,
+            feed: &mut feed,
+            ranks,
+            requests,
+            blocks,
+            handoffs: &mut handoffs,
+        };
+        settling.take_in_complete_transfers();
+        settling.take_back_rejected();
+        settling.take_in_prefilled();
+        settling.take_in_arrivals();
+        settling.serve_desks();
+    });
+    horizon.next_transfer = transfers.next_completion();
+}
+
+struct Settling<'a, 'nw, 'ns, 'rw, 'rs, 'hw, 'hs> {
+    now: VirtualTime,
+    fleet: &'a mut Fleet,
+    signals: &'a mut Signals,
+    transfers: &'a mut Transfers,
+    desks: &'a mut HandoffDesks,
+    placements: &'a mut Placements,
+    routers: &'a mut Routers,
+    feed: &'a mut RouterFeed,
+    ranks: &'a mut Query<'nw, 'ns, RankData>,
+    requests: &'a mut Requests<'rw, 'rs>,
+    blocks: Blocks<'a>,
+    handoffs: &'a mut Query<'hw, 'hs, (&'static mut Handoff, &'static mut Route)>,
+}
+
+impl Settling<'_, '_, '_, '_, '_, '_, '_> {
+    fn take_in_complete_transfers(&mut self) {
+        while let Some(request) = self.transfers.pop_complete(self.now) {
+            self.command_destination(request);
+        }
+    }
+
+    /// Gives the room of requests back that their prefill rank has refused.
+    fn take_back_rejected(&mut self) {
+        for index in 0..self.signals.ended.len() {
+            let Signal { request, rank, .. } = self.signals.ended[index];
+            if self.fleet.worker_of(rank).role == Role::Prefill {
+                self.cancel(request);
+            }
+        }
+    }
+
+    fn cancel(&mut self, request: Entity) {
+        let Ok((mut handoff, route)) = self.handoffs.get_mut(request) else { return };
+        let Some(destination) = route.serving else { return };
+        let Ok(mut rank) = self.ranks.get_mut(self.fleet.ranks[destination.fleet_rank as usize]) else { return };
+        rank.desk.destinations.retain(|&waiting| waiting != request);
+        let blocks = rank.pool.own_rows(&mut self.blocks);
+        (scheduler(rank.spec.backend).cancel)(&mut rank, &mut handoff, blocks);
+        rank.desk.may_have_room = true;
+        rank.desk.attempt_is_due = true;
+        self.desks.busy.insert(destination.fleet_rank);
+        self.feed.note(destination.fleet_rank, self.now, RouterNote::Ended(request));
+    }
+
+    /// Sends on the requests whose prompts have been computed, in order of arrival.
+    fn take_in_prefilled(&mut self) {
+        let mut prefilled = std::mem::take(&mut self.signals.prefilled);
+        prefilled.sort_by_key(|signal| self.handoffs.get(signal.request).map_or(u64::MAX, |(handoff, _)| handoff.id));
+        for signal in prefilled.drain(..) {
+            let Ok((mut handoff, _)) = self.handoffs.get_mut(signal.request) else { continue };
+            handoff.times.source_held_ms = Some(signal.at.ms());
+            if handoff.times.destination_reserved_ms.is_some() {
+                self.start_transfer(signal.request);
+            } else {
+                self.ask_for_room(signal.request);
+            }
+        }
+        self.signals.prefilled = prefilled;
+    }
+
+    fn take_in_arrivals(&mut self) {
+        let mut arrived = std::mem::take(&mut self.placements.arrived);
+        for request in arrived.drain(..) {
+            self.ask_for_room(request);
+        }
+        self.placements.arrived = arrived;
+    }
+
+    /// Chooses a decode rank for a request and asks it for room.
+    fn ask_for_room(&mut self, request: Entity) {
+        let Ok(data) = self.requests.get(request) else { return };
+        let arrival = Arrival {
+            request,
+            prompt_tokens: data.sequence.prompt_tokens,
+            identity: data.identity,
+            arrival_ms: data.timeline.arrival_ms,
+        };
+        let Some((rank, placed)) = self.routers.place(Role::Decode, &arrival, self.now) else { return };
+        let Ok(mut rank_data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
+        let Ok((_, mut route)) = self.handoffs.get_mut(request) else { return };
+        route.serving = Some(deliver(rank_data.rank, placed, self.now));
+        let desk = &mut *rank_data.desk;
+        // A refused head stays refused; whoever comes behind it waits.
+        desk.may_have_room |= desk.destinations.is_empty();
+        desk.destinations.push_back(request);
+        desk.attempt_is_due = true;
+        self.desks.busy.insert(rank);
+        if !self.fleet.worker_of(rank).in_pass {
+            self.serve_desk(rank);
+        }
+    }
+
+    /// Lets every desk work whose worker is not in a pass.
+    fn serve_desks(&mut self) {
+        let mut next = 0;
+        while let Some(&rank) = self.desks.busy.range(next..).next() {
+            next = rank + 1;
+            if self.serve_desk(rank) {
+                // What it did may have given an earlier desk something to do.
+                next = 0;
+            }
+        }
+    }
+
+    /// Lets a desk work; `false` if there was nothing that it could do now.
+    fn serve_desk(&mut self, rank: u32) -> bool {
+        if self.fleet.worker_of(rank).in_pass {
+            return false;
+        }
+        let mut has_worked = false;
+        while let Some(command) = self.next_command(rank) {
+            has_worked = true;
+            match command {
+                Command::Activate(request) => self.activate(rank, request),
+                Command::Release(request) => self.release(rank, request),
+            }
+        }
+        has_worked |= self.try_first_destination(rank);
+        if let Ok(data) = self.ranks.get(self.fleet.ranks[rank as usize])
+            && data.desk.commands.is_empty()
+            && !data.desk.awaits_room()
+        {
+            self.desks.busy.remove(&rank);
+        }
+        has_worked
+    }
+
+    fn next_command(&mut self, rank: u32) -> Option<Command> {
+        let mut data = self.ranks.get_mut(self.fleet.ranks[rank as usize]).ok()?;
+        data.desk.commands.pop_front()
+    }
+
+    fn activate(&mut self, rank: u32, request: Entity) {
+        let Ok((mut handoff, _)) = self.handoffs.get_mut(request) else { return };
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
+        let Ok(mut request_data) = self.requests.get_mut(request) else { return };
+        let blocks = data.pool.own_rows(&mut self.blocks);
+        (scheduler(data.spec.backend).activate)(&mut data, &mut request_data, &mut handoff, blocks);
+        handoff.times.destination_activated_ms = Some(self.now.ms());
+        let queue = &mut data.queue.handed_over;
+        queue.insert(queue.partition_point(|&(id, _)| id < handoff.id), (handoff.id, request));
+        self.fleet.wake(rank);
+        self.command_source(request);
+    }
+
+    fn release(&mut self, rank: u32, request: Entity) {
+        let Ok((mut handoff, _)) = self.handoffs.get_mut(request) else { return };
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
+        let Ok(request_data) = self.requests.get(request) else { return };
+        let blocks = data.pool.own_rows(&mut self.blocks);
+        let item = scheduler(data.spec.backend);
+        (item.release_source)(&mut data, &request_data, &mut handoff, blocks);
+        self.feed.publish(rank, self.now, data.pool.events());
+        self.feed.note(rank, self.now, RouterNote::Ended(request));
+        handoff.times.source_released_ms = Some(self.now.ms());
+        let is_impossible = handoff.is_impossible;
+        self.fleet.wake(rank);
+        if is_impossible {
+            self.fail(rank, request);
+        }
+    }
+
+    /// Tries to find room for the first request that wants it, if that is due.
+    fn try_first_destination(&mut self, rank: u32) -> bool {
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return false };
+        let is_due = std::mem::take(&mut data.desk.attempt_is_due) && data.desk.may_have_room;
+        let Some(&request) = data.desk.destinations.front() else { return false };
+        if !is_due {
+            return false;
+        }
+        let Ok((mut handoff, _)) = self.handoffs.get_mut(request) else { return false };
+        let Ok(request_data) = self.requests.get(request) else { return false };
+        let blocks = data.pool.own_rows(&mut self.blocks);
+        let reserve = scheduler(data.spec.backend).reserve;
+        match reserve(&mut data, &request_data, &mut handoff, blocks) {
+            Reservation::Refused => {
+                data.desk.may_have_room = false;
+                false
+            }
+            Reservation::Made => {
+                data.desk.destinations.pop_front();
+                handoff.times.destination_reserved_ms = Some(self.now.ms());
+                let source_is_held = handoff.times.source_held_ms.is_some();
+                if source_is_held {
+                    self.start_transfer(request);
+                } else {
+                    self.placements.ready.push(request);
+                }
+                true
+            }
+            Reservation::Impossible => {
+                data.desk.destinations.pop_front();
+                handoff.is_impossible = true;
+                let source_is_held = handoff.times.source_held_ms.is_some();
+                self.feed.note(rank, self.now, RouterNote::Ended(request));
+                if source_is_held {
+                    self.command_source(request);
+                } else {
+                    self.fail(rank, request);
+                }
+                true
+            }
+        }
+    }
+
+    fn fail(&mut self, rank: u32, request: Entity) {
+        let ending = Ending::Failed(StatusReason::PromptExceedsDecodeKvPool);
+        self.signals.ended.push(Signal { request, rank, at: self.now, ending });
+    }
+
+    fn start_transfer(&mut self, request: Entity) {
+        let Ok((handoff, route)) = self.handoffs.get(request) else { return };
+        let (Some(source), Some(destination)) = (route.prefill, route.serving) else { return };
+        let worker = |rank: u32| self.fleet.worker_of_rank[rank as usize];
+        let ends = (worker(source.fleet_rank), worker(destination.fleet_rank));
+        let Ok(data) = self.requests.get(request) else { return };
+        if !self.transfers.start(request, data.sequence.prompt_tokens, handoff, ends, self.now) {
+            self.command_destination(request);
+        }
+    }
+
+    fn command_destination(&mut self, request: Entity) {
+        let Ok((_, route)) = self.handoffs.get(request) else { return };
+        if let Some(destination) = route.serving {
+            self.command(destination.fleet_rank, Command::Activate(request));
+        }
+    }
+
+    fn command_source(&mut self, request: Entity) {
+        let Ok((_, route)) = self.handoffs.get(request) else { return };
+        if let Some(source) = route.prefill {
+            self.command(source.fleet_rank, Command::Release(request));
+        }
+    }
+
+    fn command(&mut self, rank: u32, command: Command) {
+        if let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) {
+            data.desk.commands.push_back(command);
+            self.desks.busy.insert(rank);
+        }
+    }
+}

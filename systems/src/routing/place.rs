@@ -1,0 +1,99 @@
+//! Gives requests their places.
+
+use bevy_ecs::prelude::*;
+
+use super::policy::Released;
+use super::{Arrival, Placed, RouterFeed, Routers};
+use crate::clock::Clock;
+use crate::fleet::{Fleet, Rank};
+use crate::prefix::PromptIdentity;
+use crate::scheduling::{Sequence, Timeline, WaitingQueue};
+use crate::time::VirtualTime;
+
+/// Requests on their way to a rank, in order.
+#[derive(Resource, Debug, Default)]
+pub struct Placements {
+    /// Whether requests get room on a decode rank before they go anywhere.
+    pub destination_first: bool,
+    /// Those that have arrived and need room on a decode rank first.
+    pub arrived: Vec<Entity>,
+    /// Those that may be placed where prompts are computed.
+    pub ready: Vec<Entity>,
+    /// Those that have left a router's own queue.
+    pub released: Vec<Released>,
+}
+
+impl Placements {
+    /// Lets a request in.
+    pub fn arrive(&mut self, request: Entity) {
+        let list = if self.destination_first { &mut self.arrived } else { &mut self.ready };
+        list.push(request);
+    }
+}
+
+/// A router's choice for a request, as it was taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RouteTaken {
+    /// The rank, as its place in the fleet.
+    pub fleet_rank: u32,
+    /// The worker, by its id within its pool.
+    pub worker_id: u32,
+    /// The rank of the worker.
+    pub rank: u32,
+    /// When it was placed.
+    pub at: VirtualTime,
+    /// Leading blocks of the prompt that the router believed to be cached there.
+    pub overlap_blocks: u32,
+}
+
+/// Where a request went.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq)]
+pub struct Route {
+    /// Where its prompt is computed, if tokens are generated somewhere else.
+    pub prefill: Option<RouteTaken>,
+    /// Where its tokens are generated.
+    pub serving: Option<RouteTaken>,
+}
+
+/// Places the requests that are ready, and those that have left a router's queue.
+pub fn place_ready(
+    clock: Res<Clock>,
+    mut placements: ResMut<Placements>,
+    mut routers: ResMut<Routers>,
+    mut feed: ResMut<RouterFeed>,
+    mut fleet: ResMut<Fleet>,
+    mut requests: Query<(&PromptIdentity, &Sequence, &Timeline, &mut Route)>,
+    mut ranks: Query<(&Rank, &mut WaitingQueue)>,
+) {
+    let Placements { ready, released, .. } = &mut *placements;
+    routers.catch_up(&mut feed, released);
+    let role = fleet.entry_role();
+    for request in ready.drain(..) {
+        let Ok((identity, sequence, timeline, _)) = requests.get(request) else { continue };
+        let arrival =
+            Arrival { request, prompt_tokens: sequence.prompt_tokens, identity, arrival_ms: timeline.arrival_ms };
+        if let Some((rank, placed)) = routers.place(role, &arrival, clock.now) {
+            released.push((request, rank, placed));
+        }
+    }
+    for (request, rank, placed) in released.drain(..) {
+        let Ok((.., mut route)) = requests.get_mut(request) else { continue };
+        let Ok((rank_data, mut queue)) = ranks.get_mut(fleet.ranks[rank as usize]) else { continue };
+        let taken = deliver(rank_data, placed, clock.now);
+        *(if fleet.is_disaggregated() { &mut route.prefill } else { &mut route.serving }) = Some(taken);
+        queue.requests.push_back(request);
+        fleet.wake(rank);
+    }
+}
+
+/// The record of a choice.
+#[must_use]
+pub fn deliver(rank: &Rank, placed: Placed, at: VirtualTime) -> RouteTaken {
+    RouteTaken {
+        fleet_rank: rank.index,
+        worker_id: rank.worker_id,
+        rank: rank.rank,
+        at,
+        overlap_blocks: placed.overlap_blocks,
+    }
+}
