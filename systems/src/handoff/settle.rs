@@ -112,10 +112,9 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         self.feed.note(destination.fleet_rank, self.now, RouterNote::Ended(request));
     }
 
-    /// Sends on the requests whose prompts have been computed, in order of arrival.
+    /// Sends on the requests whose prompts have been computed, worker by worker.
     fn take_in_prefilled(&mut self) {
         let mut prefilled = std::mem::take(&mut self.signals.prefilled);
-        prefilled.sort_by_key(|signal| self.handoffs.get(signal.request).map_or(u64::MAX, |(handoff, _)| handoff.id));
         for signal in prefilled.drain(..) {
             let Ok((mut handoff, _)) = self.handoffs.get_mut(signal.request) else { continue };
             handoff.times.source_held_ms = Some(signal.at.ms());
@@ -181,11 +180,14 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         while let Some(command) = self.next_command(rank) {
             has_worked = true;
             match command {
-                Command::Activate(request) => self.activate(rank, request),
+                Command::Activate(request) => {
+                    self.activate(rank, request);
+                    self.try_next_destination(rank);
+                }
                 Command::Release(request) => self.release(rank, request),
             }
         }
-        has_worked |= self.try_first_destination(rank);
+        has_worked |= self.try_due_destination(rank);
         if let Ok(data) = self.ranks.get(self.fleet.ranks[rank as usize])
             && data.desk.commands.is_empty()
             && !data.desk.awaits_room()
@@ -230,14 +232,17 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         }
     }
 
-    /// Tries to find room for the first request that wants it, if that is due.
-    fn try_first_destination(&mut self, rank: u32) -> bool {
+    /// Tries to find room for the first request that wants it, if an attempt is due: a rank makes one
+    /// at the end of a pass, when it is asked, and when something else has happened here.
+    fn try_due_destination(&mut self, rank: u32) -> bool {
         let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return false };
-        let is_due = std::mem::take(&mut data.desk.attempt_is_due) && data.desk.may_have_room;
-        let Some(&request) = data.desk.destinations.front() else { return false };
-        if !is_due {
-            return false;
-        }
+        std::mem::take(&mut data.desk.attempt_is_due) && self.try_next_destination(rank)
+    }
+
+    /// Tries to find room for the first request that wants it, unless that cannot have become better.
+    fn try_next_destination(&mut self, rank: u32) -> bool {
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return false };
+        let Some(&request) = data.desk.destinations.front().filter(|_| data.desk.may_have_room) else { return false };
         let Ok((mut handoff, _)) = self.handoffs.get_mut(request) else { return false };
         let Ok(request_data) = self.requests.get(request) else { return false };
         let blocks = data.pool.own_rows(&mut self.blocks);
