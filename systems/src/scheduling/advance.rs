@@ -240,8 +240,8 @@ fn quiet_passes(data: &WorkerDataItem<'_, '_>) -> u64 {
     let blocked = data.queue.requests.is_empty()
         || data.batch.members.len() as u64 >= u64::from(data.spec.max_sequences)
         || data.queue.head_needs.is_some_and(|needs| needs > data.pool.available());
-    match data.batch.calendar.peek() {
-        Some(Reverse(due)) if blocked && data.batch.prefilling.is_none() => due.pass - data.passes.number,
+    match data.batch.calendar.next_pass() {
+        Some(due) if blocked && data.batch.prefilling.is_none() => due - data.passes.number,
         _ => 0,
     }
 }

@@ -5,8 +5,6 @@
 //! because in this scheduler every decoding member gets one token from every pass: each admission
 //! takes at least one token of the budget, so the batch never outgrows it.
 
-use std::cmp::Reverse;
-
 use bevy_ecs::prelude::*;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 
@@ -80,11 +78,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
     /// Gives decoding members the block they need, in order of admission, and notes who finishes.
     fn serve_due_members(&mut self) {
         let number = self.worker.passes.number;
-        while let Some(&Reverse(due)) = self.worker.batch.calendar.peek() {
-            if due.pass > number {
-                break;
-            }
-            self.worker.batch.calendar.pop();
+        while let Some(due) = self.worker.batch.calendar.pop_due(number) {
             self.serve_due_member(due);
         }
     }
@@ -112,7 +106,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         } else {
             let pass = sequence.next_due(held, spec.block_size);
             debug_assert!(pass > number);
-            self.worker.batch.calendar.push(Reverse(Due { pass, ..due }));
+            self.worker.batch.calendar.push(Due { pass, ..due });
         }
     }
 
@@ -325,7 +319,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         self.joining.context_tokens += u64::from(len);
         let pass = sequence.next_due(member.table.rows.len() as u32, spec.block_size);
         let due = Due { pass, ordinal: sequence.ordinal, request };
-        self.worker.batch.calendar.push(Reverse(due));
+        self.worker.batch.calendar.push(due);
     }
 
     /// Prices the pass, logs its end, and prepares the batch for the next one.
