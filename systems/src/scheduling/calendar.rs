@@ -207,7 +207,8 @@ mod tests {
         let mut ordinal = 0;
         for pass in 0..passes {
             // Stretches in which nothing is due are skipped, as quiet passes are.
-            let skip = mix(pass, 5) % 3 == 0 && model.peek().is_none_or(|Reverse(due): &Reverse<Due>| due.pass > pass);
+            let skip = mix(pass, 5).is_multiple_of(3)
+                && model.peek().is_none_or(|Reverse(due): &Reverse<Due>| due.pass > pass);
             if skip {
                 continue;
             }
@@ -221,7 +222,7 @@ mod tests {
                 again.push(ordinal);
                 ordinal += 1;
             }
-            for ordinal in again.into_iter().filter(|&ordinal| mix(ordinal, pass) % 7 > 0) {
+            for ordinal in again.into_iter().filter(|&ordinal| !mix(ordinal, pass).is_multiple_of(7)) {
                 let due = Due { pass: pass + 1 + mix(pass, ordinal) % ahead, ordinal, request: Entity::PLACEHOLDER };
                 calendar.push(due);
                 model.push(Reverse(due));
