@@ -1,5 +1,6 @@
 //! Metrics: what users felt, request by request and in sum.
 
+mod log_histogram;
 mod record;
 mod samples;
 mod statistics;

@@ -2,47 +2,66 @@
 
 use dynosim_schemas::summary::Distribution;
 
+use super::log_histogram::LogHistogram;
+
 /// Bits of the mantissa that tell the buckets of a sketch apart.
 const SKETCH_BITS: u32 = 13;
 
-/// The same for the histogram that only finds where to look.
-const LOCATING_BITS: u32 = 8;
+/// The same for the histogram that only finds where to look: so many that few samples share a bucket.
+const LOCATING_BITS: u32 = 12;
 
 /// A percentile from a sketch is off by at most this share of its value: half a bucket.
 pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (SKETCH_BITS + 1)) as f64;
 
 /// A growing multiset of non-negative samples.
 ///
-/// Up to a limit of distinct samples its percentiles are exact; beyond, they come from a sketch.
+/// Its percentiles are exact while it has at most a given number of samples (added together, equal ones count
+/// once), and beyond, as long as at most a third as many of them differ. Else they come from a sketch.
 #[derive(Clone, Debug)]
 pub struct Samples {
-    exact_limit: usize,
+    /// Entries of the store that there is room for.
+    limit: usize,
     moments: Moments,
-    values: Vec<f64>,
-    /// How often each value counts; empty while each counts once.
-    weights: Vec<u32>,
-    /// Used once there are too many distinct samples to keep them all.
-    sketch: Option<LogHistogram<SKETCH_BITS>>,
+    store: Store,
+}
+
+/// What is kept of the samples.
+#[derive(Clone, Debug)]
+enum Store {
+    /// All of them.
+    Single(Vec<f64>),
+    /// All of them, and how often each counts.
+    Weighted(Vec<Weighted>),
+    /// How many are of about the same size; once too many differ to keep them all.
+    Sketch(LogHistogram<SKETCH_BITS>),
+}
+
+/// A sample that counts more than once. Packed, it takes twelve bytes instead of sixteen.
+#[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(4))]
+struct Weighted {
+    value: f64,
+    weight: u32,
 }
 
 impl Samples {
-    /// No samples yet; exact up to `exact_limit` distinct ones.
+    /// No samples yet; exact up to `exact_limit` of them.
     #[must_use]
     pub const fn exact_up_to(exact_limit: usize) -> Self {
-        Self { exact_limit, moments: Moments::NONE, values: Vec::new(), weights: Vec::new(), sketch: None }
+        Self { limit: exact_limit, moments: Moments::NONE, store: Store::Single(Vec::new()) }
     }
 
     /// Adds `weight` samples of `value`.
-    pub fn add(&mut self, value: f64, mut weight: u64) {
+    #[inline]
+    pub fn add(&mut self, value: f64, weight: u64) {
         debug_assert!(value >= 0.0 && value.is_finite());
         self.moments.add(value, weight);
-        while weight > 0 {
-            if let Some(sketch) = &mut self.sketch {
-                return sketch.add(value, weight);
+        match (&mut self.store, u32::try_from(weight)) {
+            (Store::Single(values), Ok(1)) if values.len() < self.limit => values.push(value),
+            (Store::Weighted(entries), Ok(weight @ 1..)) if entries.len() < self.limit => {
+                entries.push(Weighted { value, weight });
             }
-            let part = u32::try_from(weight).unwrap_or(u32::MAX);
-            self.push(value, part);
-            weight -= u64::from(part);
+            _ => self.add_in_parts(value, weight),
         }
     }
 
@@ -55,7 +74,7 @@ impl Samples {
     /// Whether percentiles come from all samples rather than from a sketch.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
-        self.sketch.is_none()
+        !matches!(self.store, Store::Sketch(_))
     }
 
     /// The statistics of the report.
@@ -86,56 +105,61 @@ impl Samples {
         PERCENTILES.map(|p| rank(self.count(), p))
     }
 
-    fn push(&mut self, value: f64, weight: u32) {
-        if self.values.len() == self.exact_limit {
+    /// Adds samples where one more entry of the right kind is not enough.
+    fn add_in_parts(&mut self, value: f64, mut weight: u64) {
+        while weight > 0 {
             self.make_room();
-        }
-        if let Some(sketch) = &mut self.sketch {
-            return sketch.add(value, u64::from(weight));
-        }
-        if weight != 1 && self.weights.is_empty() {
-            self.weights = vec![1; self.values.len()];
-        }
-        if weight != 1 || !self.weights.is_empty() {
-            self.weights.push(weight);
-        }
-        self.values.push(value);
-    }
-
-    fn entries(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let weights = self.weights.iter().copied().chain(std::iter::repeat(1));
-        self.values.iter().copied().zip(weights.map(u64::from))
-    }
-
-    fn for_each(&self, mut visit: impl FnMut(f64, u64)) {
-        match &self.sketch {
-            Some(sketch) => sketch.for_each(visit),
-            None => self.entries().for_each(|(value, weight)| visit(value, weight)),
-        }
-    }
-
-    /// Merges equal samples; falls back to the sketch where that does not help.
-    fn make_room(&mut self) {
-        let mut entries: Vec<(f64, u64)> = self.entries().collect();
-        entries.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        entries.dedup_by(|later, earlier| {
-            let equal = later.0 == earlier.0;
-            earlier.1 += if equal { later.1 } else { 0 };
-            equal
-        });
-        (self.values, self.weights) = (Vec::new(), Vec::new());
-        if entries.len() > self.exact_limit / 2 {
-            let mut sketch = LogHistogram::default();
-            entries.iter().for_each(|&(value, weight)| sketch.add(value, weight));
-            self.sketch = Some(sketch);
-            return;
-        }
-        for (value, mut weight) in entries {
-            while weight > 0 {
-                let part = u32::try_from(weight).unwrap_or(u32::MAX);
-                self.push(value, part);
-                weight -= u64::from(part);
+            match &mut self.store {
+                Store::Sketch(sketch) => return sketch.add(value, weight),
+                Store::Single(values) if weight == 1 => return values.push(value),
+                Store::Single(values) => {
+                    let entries = values.iter().map(|&value| Weighted { value, weight: 1 });
+                    self.store = Store::Weighted(entries.collect());
+                }
+                Store::Weighted(entries) => {
+                    let part = u32::try_from(weight).unwrap_or(u32::MAX);
+                    entries.push(Weighted { value, weight: part });
+                    weight -= u64::from(part);
+                }
             }
+        }
+    }
+
+    /// Merges equal samples if there is no room for more; falls back to the sketch where that does not
+    /// help. Works in place: a copy would double the memory of the largest runs.
+    fn make_room(&mut self) {
+        match &mut self.store {
+            Store::Single(values) if values.len() >= self.limit => {
+                values.sort_unstable_by(f64::total_cmp);
+                let merged = values.chunk_by(|a, b| a == b);
+                // In the same memory there is room for two entries with weights instead of three.
+                self.limit = self.limit / 3 * 2;
+                if merged.clone().count() <= self.limit / 2 {
+                    let merged = merged.map(|equal| Weighted { value: equal[0], weight: equal.len() as u32 });
+                    self.store = Store::Weighted(merged.collect());
+                    return;
+                }
+            }
+            Store::Weighted(entries) if entries.len() >= self.limit => {
+                entries.sort_unstable_by(Weighted::compare);
+                entries.dedup_by(|later, earlier| earlier.absorb(later));
+                if entries.len() <= self.limit / 2 {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        let mut sketch = LogHistogram::default();
+        self.for_each(|value, weight| sketch.add(value, weight));
+        self.store = Store::Sketch(sketch);
+    }
+
+    /// Visits all samples with their weights, in any order.
+    fn for_each(&self, mut visit: impl FnMut(f64, u64)) {
+        match &self.store {
+            Store::Single(values) => values.iter().for_each(|&value| visit(value, 1)),
+            Store::Weighted(entries) => entries.iter().for_each(|entry| visit(entry.value, u64::from(entry.weight))),
+            Store::Sketch(sketch) => sketch.for_each(visit),
         }
     }
 
@@ -144,30 +168,57 @@ impl Samples {
         if self.count() == 0 {
             return [0.0; N];
         }
-        if let Some(sketch) = &self.sketch {
-            return ranks.map(|rank| sketch.middle(sketch.locate(rank).0));
+        if let Store::Sketch(sketch) = &self.store {
+            return ranks.map(|rank| LogHistogram::<SKETCH_BITS>::middle(sketch.locate(rank).0));
         }
         // Find each rank's bucket, then sort the few samples in those buckets only.
         let mut histogram = LogHistogram::<LOCATING_BITS>::default();
-        self.entries().for_each(|(value, weight)| histogram.add(value, weight));
+        self.for_each(|value, weight| histogram.add(value, weight));
         let located = ranks.map(|rank| histogram.locate(rank));
-        let mut wanted = vec![false; histogram.counts.len() + 1];
-        located.iter().for_each(|&(bucket, _)| wanted[bucket] = true);
-        let bucket = |value: f64| LogHistogram::<LOCATING_BITS>::bucket(value);
-        let mut candidates: Vec<(f64, u64)> = self.entries().filter(|&(value, _)| wanted[bucket(value)]).collect();
-        candidates.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let bucket = LogHistogram::<LOCATING_BITS>::bucket;
+        let mut candidates = self.in_buckets(bucket, &located.map(|(bucket, _)| bucket));
+        candidates.sort_unstable_by(Weighted::compare);
         located.map(|(in_bucket, within)| {
             let mut left = within;
-            let start = candidates.partition_point(|&(value, _)| bucket(value) < in_bucket);
-            for &(value, weight) in &candidates[start..] {
-                if left < weight {
-                    return value;
+            let start = candidates.partition_point(|entry| bucket(entry.value) < in_bucket);
+            for entry in &candidates[start..] {
+                if left < u64::from(entry.weight) {
+                    return entry.value;
                 }
-                left -= weight;
+                left -= u64::from(entry.weight);
             }
             debug_assert!(false, "a located rank lies in its bucket");
             0.0
         })
+    }
+
+    /// The samples that lie in the wanted buckets. Never asked of a sketch.
+    fn in_buckets(&self, bucket: impl Fn(f64) -> usize, wanted: &[usize]) -> Vec<Weighted> {
+        let lowest = wanted.iter().copied().min().unwrap_or_default();
+        let highest = wanted.iter().copied().max().unwrap_or_default();
+        let mut is_wanted = vec![false; highest - lowest + 1];
+        wanted.iter().for_each(|&bucket| is_wanted[bucket - lowest] = true);
+        let is_wanted = |value: f64| is_wanted.get(bucket(value).wrapping_sub(lowest)) == Some(&true);
+        match &self.store {
+            Store::Single(values) => {
+                values.iter().filter(|&&value| is_wanted(value)).map(|&value| Weighted { value, weight: 1 }).collect()
+            }
+            Store::Weighted(entries) => entries.iter().copied().filter(|entry| is_wanted(entry.value)).collect(),
+            Store::Sketch(_) => Vec::new(),
+        }
+    }
+}
+
+impl Weighted {
+    fn compare(a: &Self, b: &Self) -> std::cmp::Ordering {
+        { a.value }.total_cmp(&{ b.value })
+    }
+
+    /// Takes over the weight of an equal sample, if both weights fit in one.
+    fn absorb(&mut self, other: &Self) -> bool {
+        let sum = self.weight.checked_add(other.weight).filter(|_| self.value == other.value);
+        self.weight = sum.unwrap_or(self.weight);
+        sum.is_some()
     }
 }
 
@@ -220,70 +271,6 @@ impl Moments {
         let std = (self.squares / weight - mean_distance * mean_distance).max(0.0).sqrt();
         let Self { weight: count, min, max, .. } = *self;
         Distribution { count, mean: self.first + mean_distance, min, max, median, p75, p90, p95, p99, std }
-    }
-}
-
-/// Counts by magnitude, with 2^BITS buckets for every power of two.
-#[derive(Clone, Debug, Default)]
-struct LogHistogram<const BITS: u32> {
-    counts: Vec<u64>,
-    zeros: u64,
-}
-
-/// Values below this count as zero in a sketch: a thousandth of a nanosecond, in ms.
-const SMALLEST: f64 = 1e-9;
-
-impl<const BITS: u32> LogHistogram<BITS> {
-    /// 0 for zero, else one more than the place in `counts`.
-    fn bucket(value: f64) -> usize {
-        if value < SMALLEST {
-            return 0;
-        }
-        let place = (value.to_bits() >> (52 - BITS)) - (SMALLEST.to_bits() >> (52 - BITS));
-        place as usize + 1
-    }
-
-    fn middle(&self, bucket: usize) -> f64 {
-        let Some(place) = bucket.checked_sub(1) else { return 0.0 };
-        let first = SMALLEST.to_bits() >> (52 - BITS);
-        let half = 1 << (52 - BITS - 1);
-        f64::from_bits(((first + place as u64) << (52 - BITS)) + half)
-    }
-
-    fn add(&mut self, value: f64, weight: u64) {
-        let Some(place) = Self::bucket(value).checked_sub(1) else {
-            self.zeros += weight;
-            return;
-        };
-        if place >= self.counts.len() {
-            self.counts.resize(place + 1, 0);
-        }
-        self.counts[place] += weight;
-    }
-
-    /// The bucket of the sample with this rank, and its rank within the bucket.
-    fn locate(&self, rank: u64) -> (usize, u64) {
-        if rank < self.zeros {
-            return (0, rank);
-        }
-        let mut left = rank - self.zeros;
-        for (place, &count) in self.counts.iter().enumerate() {
-            if left < count {
-                return (place + 1, left);
-            }
-            left -= count;
-        }
-        debug_assert!(false, "ranks are below the number of samples");
-        (self.counts.len(), 0)
-    }
-
-    fn for_each(&self, mut visit: impl FnMut(f64, u64)) {
-        if self.zeros > 0 {
-            visit(0.0, self.zeros);
-        }
-        for (place, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            visit(self.middle(place + 1), count);
-        }
     }
 }
 
@@ -342,6 +329,20 @@ mod tests {
         (0..3 * LIMIT as u64).for_each(|i| pool.add((i % 1024) as f64, 1));
         assert!(pool.is_exact());
         assert_eq!(pool.distribution().median, 512.0);
+    }
+
+    #[test]
+    fn merging_keeps_every_weight() {
+        let mut pool = Samples::exact_up_to(LIMIT);
+        let huge = u64::from(u32::MAX) + 5;
+        for round in 0..3 * LIMIT as u64 {
+            pool.add((round % 100) as f64, if round % 100 == 7 { huge } else { 1 + round % 2 });
+        }
+        assert!(pool.is_exact());
+        let mut sum = 0;
+        pool.for_each(|value, weight| sum += if value == 7.0 { weight } else { 0 });
+        assert_eq!(sum, huge * (3 * LIMIT as u64 / 100 + 1));
+        assert_eq!(pool.distribution().median, 7.0);
     }
 
     #[test]

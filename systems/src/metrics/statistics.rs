@@ -10,7 +10,8 @@ use crate::timing::round_whole;
 /// Up to this many completed requests their percentiles are exact.
 pub const EXACT_REQUESTS: usize = 1 << 20;
 
-/// Up to this many distinct inter-token gaps their percentiles are exact.
+/// Up to this many forward passes that close gaps between tokens, percentiles of the gaps are exact; beyond, as
+/// long as at most half as many gaps differ.
 pub const EXACT_GAPS: usize = 1 << 21;
 
 /// What is counted pass by pass.

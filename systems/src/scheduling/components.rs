@@ -1,14 +1,13 @@
 //! What a scheduler knows about its worker and its requests.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::QueryData;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 use smallvec::SmallVec;
 
-use super::{EngineSpec, PassLog};
+use super::{Calendar, EngineSpec, PassLog};
 use crate::fleet::Rank;
 use crate::handoff::HandoffDesk;
 use crate::kv::{BlockTable, KvPool};
@@ -205,7 +204,7 @@ pub struct RunningBatch {
     /// used up the pass's token budget, so nobody was admitted behind it.
     pub prefilling: Option<Entity>,
     /// When decoding members need attention next.
-    pub calendar: BinaryHeap<Reverse<Due>>,
+    pub calendar: Calendar,
 }
 
 /// Why a request leaves its worker.

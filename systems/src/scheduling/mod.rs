@@ -1,6 +1,7 @@
 //! Scheduling: what a rank's passes compute, and when they end.
 
 mod advance;
+mod calendar;
 mod components;
 mod endings;
 mod hand_over;
@@ -11,6 +12,7 @@ mod spec;
 mod vllm;
 
 pub use advance::{Engine, PassHorizon, PassQueue, Signal, Signals, run_passes, with_block_columns};
+pub use calendar::Calendar;
 pub use components::{
     Due, Ending, Member, PassClock, Phase, RankData, RankDataItem, RequestData, RequestDataItem,
     RequestDataReadOnlyItem, RunningBatch, Sequence, Timeline, TokenRun, WaitingQueue,

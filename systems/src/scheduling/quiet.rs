@@ -1,7 +1,5 @@
 //! Quiet passes: those that give every running request a token and change nothing else.
 
-use std::cmp::Reverse;
-
 use super::PassLog;
 use super::components::RankDataItem;
 use crate::time::VirtualTime;
@@ -12,9 +10,9 @@ pub fn quiet_passes(data: &RankDataItem<'_, '_>) -> u64 {
     let full = data.batch.members.len() as u64 >= u64::from(data.spec.max_sequences);
     let head_waits = || data.queue.head_needs.is_some_and(|needs| needs > data.room()) || data.desk.awaits_room();
     let nobody_enters = full || (data.queue.handed_over.is_empty() && (data.queue.requests.is_empty() || head_waits()));
-    match data.batch.calendar.peek() {
-        Some(Reverse(due)) if nobody_enters && data.batch.prefilling.is_none() && !data.desk.wants_attention() => {
-            due.pass - data.passes.number
+    match data.batch.calendar.next_pass() {
+        Some(due) if nobody_enters && data.batch.prefilling.is_none() && !data.desk.wants_attention() => {
+            due - data.passes.number
         }
         _ => 0,
     }

@@ -5,8 +5,6 @@
 //! because in this scheduler every decoding member gets one token from every pass: each admission
 //! takes at least one token of the budget, so the batch never outgrows it.
 
-use std::cmp::Reverse;
-
 use bevy_ecs::prelude::*;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 
@@ -110,11 +108,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
     /// Gives decoding members the block they need, in order of admission, and notes who finishes.
     fn serve_due_members(&mut self) {
         let number = self.rank.passes.number;
-        while let Some(&Reverse(due)) = self.rank.batch.calendar.peek() {
-            if due.pass > number {
-                break;
-            }
-            self.rank.batch.calendar.pop();
+        while let Some(due) = self.rank.batch.calendar.pop_due(number) {
             self.serve_due_member(due);
         }
     }
@@ -142,7 +136,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         } else {
             let pass = sequence.next_due(held, spec.block_size);
             debug_assert!(pass > number);
-            self.rank.batch.calendar.push(Reverse(Due { pass, ..due }));
+            self.rank.batch.calendar.push(Due { pass, ..due });
         }
     }
 
@@ -404,7 +398,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         self.joining.context_tokens += u64::from(len);
         let pass = sequence.next_due(member.table.rows.len() as u32, spec.block_size);
         let due = Due { pass, ordinal: sequence.ordinal, request };
-        self.rank.batch.calendar.push(Reverse(due));
+        self.rank.batch.calendar.push(due);
     }
 
     /// Prices the pass, logs its end, and prepares the batch for the next one.
