@@ -74,6 +74,12 @@ pub struct PredictArgs {
     /// same; the run gets a little slower.
     #[arg(long)]
     pub profile: bool,
+
+    /// Also check, as the run goes, that nothing gets lost: requests, KV blocks, transfers, slots
+    ///
+    /// A violated rule is a bug in dynosim: the run stops with exit code 1 and a dump of its state.
+    #[arg(long)]
+    pub check: bool,
 }
 
 const PREDICT_NOTES: &str = "\

@@ -14,7 +14,7 @@ use crate::output::{
     KnownOutput, OutputFolder, Provenance, Report, RowSink, WallClock, file_metadata, summary_line, summary_table,
     to_pretty_json,
 };
-use crate::run::{self, RunResult};
+use crate::run::{self, RunOptions, RunResult};
 
 /// Version of the layout of the report and of the per-request table.
 pub const SCHEMA_VERSION: &str = "1";
@@ -45,7 +45,8 @@ pub fn predict(
     };
 
     let started = Instant::now();
-    let result = run::run(&prediction, &deployment, interrupt, args.profile, new_sink)?;
+    let options = RunOptions { profiled: args.profile, audited: args.check || cfg!(debug_assertions) };
+    let result = run::run(&prediction, &deployment, interrupt, options, new_sink)?;
     let RunResult { summary, inputs, notes, sink, mut profile } = result;
     let rows = sink.finish()?;
     let wall_clock = WallClock::new(started.elapsed().as_secs_f64() * 1000.0, &summary);

@@ -20,6 +20,18 @@ const ROWS_PER_BATCH: usize = 1024;
 /// Instants between looks at the wall clock and at Ctrl-C.
 const STEPS_PER_LOOK: u32 = 256;
 
+/// Looks between two audits, where they are asked for: one takes as long as some thousand instants.
+const LOOKS_PER_AUDIT: u32 = 64;
+
+/// How a run is to be watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Whether to note where the run's own time goes.
+    pub profiled: bool,
+    /// Whether to check, as it goes and at its end, that nothing gets lost.
+    pub audited: bool,
+}
+
 /// What came of a run.
 pub struct RunResult {
     /// The figures.
@@ -60,12 +72,11 @@ pub fn run(
     prediction: &Prediction,
     deployment: &Deployment,
     interrupt: &Interrupt,
-    profiled: bool,
+    options: RunOptions,
     new_sink: impl Fn() -> Result<RowSink, OutputError>,
 ) -> Result<RunResult, CommandError> {
     for whole in [false, true] {
-        let profile = profiled.then(Profile::default);
-        match attempt(prediction, deployment, interrupt, profile, new_sink()?, whole) {
+        match attempt(prediction, deployment, interrupt, options, new_sink()?, whole) {
             Ok(result) => return Ok(result),
             Err(Stopped::Failed(error)) => return Err(error),
             Err(Stopped::NeedsWholeFile) => {}
@@ -78,10 +89,11 @@ fn attempt(
     prediction: &Prediction,
     deployment: &Deployment,
     interrupt: &Interrupt,
-    mut profile: Option<Profile>,
+    options: RunOptions,
     mut sink: RowSink,
     whole: bool,
 ) -> Result<RunResult, Stopped> {
+    let mut profile = options.profiled.then(Profile::default);
     let block_size = deployment.entry_engine().map_or(1, |engine| engine.block_size);
     let opened = assemble::source(prediction, block_size, whole, interrupt);
     let OpenedSource { units, reader } = opened.map_err(|error| {
@@ -90,7 +102,7 @@ fn attempt(
     })?;
     let traffic = Traffic::new(units, assemble::load(prediction), deployment.token_limits());
     let mut simulation = Simulation::new(deployment.clone(), traffic);
-    let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), &mut sink);
+    let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), options, &mut sink);
     if played.is_err() && interrupt.is_set() {
         // At once: neither the figures nor the rest of the trace matter to anybody now.
         return Err(Stopped::Failed(interrupted(simulation.progress())));
@@ -114,16 +126,26 @@ fn play(
     simulation: &mut Simulation,
     interrupt: &Interrupt,
     mut profile: Option<&mut Profile>,
+    options: RunOptions,
     sink: &mut RowSink,
 ) -> Result<(), Stopped> {
+    let mut looks = 0_u32;
     let mut display = ProgressDisplay::new(prediction.traffic.request_count());
     let outcome = loop {
         match step_a_while(simulation, profile.as_deref_mut(), sink) {
             Ok(true) if interrupt.is_set() => break Err(Stopped::Failed(interrupted(simulation.progress()))),
             Ok(true) if display.is_due() => display.show(simulation.progress()),
             Ok(true) => {}
+            Ok(false) if options.audited => break simulation.audit().map_err(stopped_by_source),
             Ok(false) => break Ok(()),
             Err(stopped) => break Err(stopped),
+        }
+        looks += 1;
+        if options.audited
+            && looks.is_multiple_of(LOOKS_PER_AUDIT)
+            && let Err(violation) = simulation.audit()
+        {
+            break Err(stopped_by_source(violation));
         }
     };
     display.clear();

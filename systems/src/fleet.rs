@@ -5,6 +5,8 @@ use std::ops::Range;
 use bevy_ecs::prelude::*;
 pub use dynosim_schemas::config::Role;
 
+use crate::time::VirtualTime;
+
 /// One scheduler with its own KV pool. A worker has one rank for each of its data-parallel attention
 /// ranks; the ranks of a worker run their passes together.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct LogicalWorker {
     pub lifecycle: Lifecycle,
     /// Whether a pass of its ranks is in flight.
     pub in_pass: bool,
+    /// When that pass ends.
+    pub pass_end: VirtualTime,
     /// Passes since it last had nothing to do.
     pub passes_since_idle: u64,
 }

@@ -4,6 +4,7 @@
 //! [`traffic`], [`routing`], [`scheduling`] (with [`prefix`], [`kv`] and [`timing`]) and
 //! [`metrics`]. Nothing here reads a file, a wall clock or an environment variable.
 
+pub mod audit;
 pub mod clock;
 pub mod deployment;
 pub mod fleet;

@@ -4,6 +4,7 @@ use bevy_ecs::prelude::*;
 use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 
+use crate::audit;
 use crate::clock::Clock;
 use crate::deployment::{Deployment, PoolSpec};
 use crate::fleet::{Fleet, Lifecycle, LogicalWorker, Pool, Rank, Role};
@@ -121,27 +122,15 @@ impl Simulation {
             self.world.clear_trackers();
         }
         if let Some(rank) = self.world.resource::<Clock>().stalled_rank {
-            return Err(self.stall(rank).into());
+            let dump = audit::state_dump(&mut self.world);
+            let message =
+                format!("rank {rank} gets nothing done any more; this is a bug in dynosim, please report it\n{dump}");
+            return Err(message.into());
         }
         match self.world.resource_mut::<Traffic>().take_fault() {
             Some(fault) => Err(fault),
             None => Ok(true),
         }
-    }
-
-    /// Describes a rank that would run for ever.
-    fn stall(&mut self, rank: u32) -> String {
-        let now_ms = self.progress().now_ms;
-        let mut ranks = self.world.query::<(&Rank, &RunningBatch, &WaitingQueue, &KvPool)>();
-        let state = ranks.iter(&self.world).find(|(found, ..)| found.index == rank);
-        let state = state.map(|(rank, batch, queue, pool)| {
-            let usage = pool.usage();
-            format!("{rank:?}: {} running, {} waiting, {usage:?}", batch.members.len(), queue.requests.len())
-        });
-        format!(
-            "a worker gets nothing done any more at {now_ms} ms ({}); this is a bug in dynosim, please report it",
-            state.unwrap_or_default()
-        )
     }
 
     fn has_more(&self) -> bool {
@@ -186,6 +175,15 @@ impl Simulation {
             done.blocks_published += blocks.published;
         }
         done
+    }
+
+    /// Checks that nothing has got lost or been made up so far.
+    ///
+    /// # Errors
+    /// The rule that is violated, with the state of the world: a bug.
+    pub fn audit(&mut self) -> Result<(), SourceError> {
+        audit::audit(&mut self.world)
+            .map_err(|violation| format!("{violation}this is a bug in dynosim, please report it").into())
     }
 
     /// Closes the books: requests that are still there become rows, and the figures are summed up.
@@ -244,6 +242,7 @@ fn spawn_fleet(world: &mut World, pools: &[PoolSpec]) -> Fleet {
                 ranks: first..first + spec.ranks_per_worker,
                 lifecycle: Lifecycle::Ready,
                 in_pass: false,
+                pass_end: VirtualTime::ZERO,
                 passes_since_idle: 0,
             });
         }

@@ -59,7 +59,7 @@ pub fn hand_over(
             handoffs: &mut handoffs,
         };
         settling.take_in_complete_transfers();
-        settling.take_back_rejected();
+        settling.take_in_ended();
         settling.take_in_prefilled();
         settling.take_in_arrivals();
         settling.serve_desks();
@@ -89,16 +89,34 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         }
     }
 
-    /// Gives the room of requests back that their prefill rank has refused.
-    fn take_back_rejected(&mut self) {
+    /// Cleans up behind requests that have ended.
+    fn take_in_ended(&mut self) {
         for index in 0..self.signals.ended.len() {
             let Signal { request, rank, .. } = self.signals.ended[index];
-            if self.fleet.worker_of(rank).role == Role::Prefill {
-                self.cancel(request);
+            match self.fleet.worker_of(rank).role {
+                Role::Prefill => self.cancel(request),
+                Role::Decode => self.release_early(request),
+                Role::Aggregated => {}
             }
         }
     }
 
+    /// Lets go of the source of a request that has ended before its prefill worker's pass, which
+    /// the release has to wait for. The request will not be here any more by then.
+    fn release_early(&mut self, request: Entity) {
+        let Ok((handoff, route)) = self.handoffs.get(request) else { return };
+        let (None, Some(source)) = (handoff.times.source_released_ms, route.prefill) else { return };
+        let end_of_pass = self.fleet.worker_of(source.fleet_rank).pass_end;
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[source.fleet_rank as usize]) else { return };
+        let commands = &mut data.desk.commands;
+        let count = commands.len();
+        commands.retain(|&command| command != Command::Release(request));
+        if commands.len() < count {
+            self.release(source.fleet_rank, request, end_of_pass);
+        }
+    }
+
+    /// Gives the room of a request back that its prefill rank has refused.
     fn cancel(&mut self, request: Entity) {
         let Ok((mut handoff, route)) = self.handoffs.get_mut(request) else { return };
         let Some(destination) = route.serving else { return };
@@ -109,6 +127,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         rank.desk.may_have_room = true;
         rank.desk.attempt_is_due = true;
         self.desks.busy.insert(destination.fleet_rank);
+        self.fleet.wake(destination.fleet_rank);
         self.feed.note(destination.fleet_rank, self.now, RouterNote::Ended(request));
     }
 
@@ -184,7 +203,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
                     self.activate(rank, request);
                     self.try_next_destination(rank);
                 }
-                Command::Release(request) => self.release(rank, request),
+                Command::Release(request) => self.release(rank, request, self.now),
             }
         }
         has_worked |= self.try_due_destination(rank);
@@ -215,16 +234,19 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         self.command_source(request);
     }
 
-    fn release(&mut self, rank: u32, request: Entity) {
+    fn release(&mut self, rank: u32, request: Entity, at: VirtualTime) {
         let Ok((mut handoff, _)) = self.handoffs.get_mut(request) else { return };
         let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
         let Ok(request_data) = self.requests.get(request) else { return };
         let blocks = data.pool.own_rows(&mut self.blocks);
         let item = scheduler(data.spec.backend);
         (item.release_source)(&mut data, &request_data, &mut handoff, blocks);
-        self.feed.publish(rank, self.now, data.pool.events());
+        if !self.fleet.worker_of(rank).in_pass {
+            // What a pass in flight does becomes known at its end.
+            self.feed.publish(rank, self.now, data.pool.events());
+        }
         self.feed.note(rank, self.now, RouterNote::Ended(request));
-        handoff.times.source_released_ms = Some(self.now.ms());
+        handoff.times.source_released_ms = Some(at.ms());
         let is_impossible = handoff.is_impossible;
         self.fleet.wake(rank);
         if is_impossible {

@@ -91,6 +91,24 @@ impl KvPool {
         &mut self.events
     }
 
+    /// Checks the pool's counts against the blocks themselves; `usage` is the column of all blocks.
+    ///
+    /// # Errors
+    /// What does not add up.
+    pub fn audit(&self, usage: &[BlockUse]) -> Result<(), String> {
+        let own = &usage[self.first_row..self.first_row + self.capacity as usize];
+        let active = own.iter().filter(|block| block.references > 0).count() as u32;
+        let cached = own.iter().filter(|block| block.references == 0 && block.is_published()).count() as u32;
+        let counted = self.usage();
+        if (active, cached + self.unfindable) == (counted.active, counted.cached) {
+            return Ok(());
+        }
+        Err(format!(
+            "{active} blocks are held and {cached} findable ones cached (and {} others), but the pool counts {counted:?}",
+            self.unfindable
+        ))
+    }
+
     /// This pool's part of the columns of all blocks.
     #[must_use]
     #[inline]

@@ -323,7 +323,7 @@ impl PassRun<'_, '_, '_, '_, '_> {
             state.passes_since_idle = 0;
             return;
         };
-        state.in_pass = true;
+        (state.in_pass, state.pass_end) = (true, started.end);
         state.passes_since_idle += started.passes;
         self.passes_left = self.passes_left.saturating_sub(started.passes);
         self.queue.push(started.end, worker, role);
@@ -337,7 +337,7 @@ impl PassRun<'_, '_, '_, '_, '_> {
         }
         let quiet = quiet_passes(&data);
         if quiet == 0 {
-            return Some(Started { passes: 1, end: self.begin_pass(rank, at) });
+            return self.begin_pass(rank, at).map(|end| Started { passes: 1, end });
         }
         let stretch = run_quiet_rank(&mut data, at, limit, quiet.min(self.passes_left.max(1)));
         self.clock.note(stretch.last_start);
@@ -358,15 +358,16 @@ impl PassRun<'_, '_, '_, '_, '_> {
         }
         let started = match quiet {
             _ if busy.is_empty() => None,
-            0 => Some(Started { passes: 1, end: self.begin_group_pass(&busy, at) }),
+            0 => self.begin_group_pass(&busy, at).map(|end| Started { passes: 1, end }),
             _ => Some(self.run_quiet_group(&busy, at, limit, quiet)),
         };
         self.scratch.busy_ranks = busy;
         started
     }
 
-    fn begin_pass(&mut self, rank: u32, at: VirtualTime) -> VirtualTime {
-        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return VirtualTime::NEVER };
+    /// Starts a pass of a rank, if there is anything that it can do now. Returns its end.
+    fn begin_pass(&mut self, rank: u32, at: VirtualTime) -> Option<VirtualTime> {
+        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return None };
         let start = PassStart {
             now_ms: at.ms(),
             passes_since_idle: self.fleet.worker_of(rank).passes_since_idle,
@@ -378,16 +379,18 @@ impl PassRun<'_, '_, '_, '_, '_> {
             self.clock.stalled_rank = Some(rank);
             self.passes_left = 0;
         }
-        VirtualTime::from_ms(data.passes.end_ms)
+        data.passes.in_flight.then(|| VirtualTime::from_ms(data.passes.end_ms))
     }
 
-    fn begin_group_pass(&mut self, busy: &[u32], at: VirtualTime) -> VirtualTime {
-        let end = busy.iter().map(|&rank| self.begin_pass(rank, at)).max().unwrap_or(at);
+    fn begin_group_pass(&mut self, busy: &[u32], at: VirtualTime) -> Option<VirtualTime> {
+        let end = busy.iter().filter_map(|&rank| self.begin_pass(rank, at)).max()?;
         for &rank in busy {
             let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { continue };
-            data.passes.end_at(end.ms());
+            if data.passes.in_flight {
+                data.passes.end_at(end.ms());
+            }
         }
-        end
+        Some(end)
     }
 
     fn run_quiet_group(&mut self, busy: &[u32], at: VirtualTime, limit: VirtualTime, count: u64) -> Started {

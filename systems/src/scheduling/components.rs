@@ -233,7 +233,7 @@ pub struct PassClock {
     pub end_ms: f64,
     /// Whether it has a place in the log. Passes that give no token to running requests have none.
     pub logged: bool,
-    /// Whether the last pass got nothing done. The next one would do no better, so that must not be.
+    /// Whether a pass could get nothing done, and no other would. That must not be.
     pub stalled: bool,
     /// Tokens that the pass in flight computes for requests with prompt work.
     pub prefill_tokens: u64,

@@ -411,11 +411,15 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         };
         let prefill_ms = whole_ns_ms(spec.timing.prefill_ms(&self.prefill));
         let decode_ms = whole_ns_ms(spec.timing.decode_ms(&decode, spec.pool_tokens()));
-        let end_ms = self.now_ms + prefill_ms + decode_ms;
-        self.rank.passes.begin(end_ms);
         let computed = self.computed_tokens > 0 || decode.requests > 0;
-        self.rank.passes.stalled = !computed && !self.preempted && self.rank.passes.endings.is_empty();
-        debug_assert!(!self.rank.passes.stalled, "every pass gets something done");
+        if !computed && !self.preempted && self.rank.passes.endings.is_empty() {
+            // Requests on their way to or from other workers hold what is needed here. They will be
+            // heard of; nobody else would be.
+            self.rank.passes.stalled = spec.role == Role::Aggregated;
+            debug_assert!(!self.rank.passes.stalled, "every pass gets something done");
+            return;
+        }
+        self.rank.passes.begin(self.now_ms + prefill_ms + decode_ms);
 
         // Everybody who decodes is one token longer next time.
         batch.decoding_tokens += batch.decoding;
