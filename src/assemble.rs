@@ -1,12 +1,13 @@
 //! From a configuration to a world: which values of the YAML mean what to the engine.
 
 use dynosim_schemas::config::{
-    self, BytesPerToken, Capacity, ContextLength, Prediction, Role, Router, Source, Timing, Worker,
+    self, BytesPerToken, Capacity, ContextLength, Prediction, PrefillLoadModel, Role, Router, Source, Timing, Worker,
 };
 use dynosim_systems::deployment::{Deployment, PoolSpec};
 use dynosim_systems::handoff::TransferSpec;
 use dynosim_systems::metrics::SlaBounds;
 use dynosim_systems::routing::RouterSpec;
+use dynosim_systems::routing::kv_router::KvRouterSpec;
 use dynosim_systems::scheduling::EngineSpec;
 use dynosim_systems::time::VirtualTime;
 use dynosim_systems::timing::PassTiming;
@@ -34,7 +35,8 @@ pub fn deployment(prediction: &Prediction) -> Option<Deployment> {
     Some(Deployment {
         pools: pools.collect::<Option<_>>()?,
         transfer: transfer(prediction)?,
-        router: router(&prediction.router)?,
+        router: router(prediction)?,
+        records_decisions: false,
         sla: prediction.evaluation.sla.map(|sla| SlaBounds {
             ttft_ms: sla.ttft_ms,
             itl_ms: sla.itl_ms,
@@ -62,6 +64,7 @@ fn pool(prediction: &Prediction, role: Role, worker: &Worker) -> Option<PoolSpec
         context_length: count(context_length),
         prefix_caching: worker.kv_cache.prefix_caching,
         prefill_schedule_interval: 1,
+        longest_prefix_first: false,
         timing,
     };
     Some(PoolSpec {
@@ -89,11 +92,21 @@ fn transfer(prediction: &Prediction) -> Option<TransferSpec> {
     })
 }
 
-fn router(router: &Router) -> Option<RouterSpec> {
-    match router {
-        Router::RoundRobin { .. } => Some(RouterSpec::RoundRobin),
-        Router::KvRouter { .. } => None,
-    }
+fn router(prediction: &Prediction) -> Option<RouterSpec> {
+    let Router::KvRouter { prefill_load_model, overlap_score_credit, prefill_load_scale, temperature } =
+        prediction.router
+    else {
+        return Some(RouterSpec::RoundRobin);
+    };
+    let (role, entry) = prediction.engine.workers.roles().next()?;
+    let entry = pool(prediction, role, entry)?.engine;
+    Some(RouterSpec::Kv(KvRouterSpec {
+        overlap_score_credit,
+        prefill_load_scale,
+        temperature,
+        prefill_timing: (prefill_load_model == PrefillLoadModel::Aic).then_some(entry.timing),
+        ..KvRouterSpec::aggregated(entry.block_size)
+    }))
 }
 
 /// The load pattern that a configuration describes.

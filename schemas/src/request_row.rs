@@ -40,12 +40,16 @@ pub enum StatusReason {
     PromptExceedsContextLength,
     /// Rejected: the prompt needs more KV blocks than the worker's pool has.
     PromptExceedsKvPool,
+    /// Rejected: prompt and output need more KV than the worker's pool has.
+    OutputExceedsKvPool,
     /// Failed: no decode worker can hold the prompt.
     PromptExceedsDecodeKvPool,
     /// Failed: prompt and generated tokens together outgrew the worker's KV pool.
     OutgrewKvPool,
     /// Completed with fewer tokens than asked for: `engine.context_length` was reached.
     StoppedAtContextLength,
+    /// Completed with fewer tokens than asked for: the worker's KV pool was full.
+    StoppedAtKvPool,
     /// Completed without a token, because none was asked for.
     NoOutputRequested,
     /// Unfinished: `traffic.stop.max_virtual_time_seconds` came first.
@@ -62,6 +66,8 @@ impl StatusReason {
             Self::PromptExceedsDecodeKvPool => "prompt_exceeds_decode_kv_pool",
             Self::OutgrewKvPool => "outgrew_kv_pool",
             Self::StoppedAtContextLength => "stopped_at_context_length",
+            Self::OutputExceedsKvPool => "output_exceeds_kv_pool",
+            Self::StoppedAtKvPool => "stopped_at_kv_pool",
             Self::NoOutputRequested => "no_output_requested",
             Self::VirtualTimeLimit => "virtual_time_limit",
         }
@@ -344,9 +350,11 @@ pub const COLUMNS: &[Column] = &[
 pub const REASONS: &[(StatusReason, RequestStatus, &str)] = &[
     (StatusReason::PromptExceedsContextLength, RequestStatus::Rejected, "The prompt leaves no room for output within `engine.context_length`."),
     (StatusReason::PromptExceedsKvPool, RequestStatus::Rejected, "The prompt needs more KV blocks than the worker's pool has."),
+    (StatusReason::OutputExceedsKvPool, RequestStatus::Rejected, "Prompt and output (4,096 tokens of it at the most) need more KV than the worker's pool has, so SGLang would never start it."),
     (StatusReason::PromptExceedsDecodeKvPool, RequestStatus::Failed, "The prompt was computed, but needs more KV blocks than a decode worker's pool has."),
     (StatusReason::OutgrewKvPool, RequestStatus::Failed, "Prompt and generated tokens together need more KV blocks than the worker's pool has."),
     (StatusReason::StoppedAtContextLength, RequestStatus::Completed, "Ended early: prompt and output reached `engine.context_length`."),
+    (StatusReason::StoppedAtKvPool, RequestStatus::Completed, "Ended early: TensorRT-LLM cuts the output so that prompt and output fit into the worker's KV pool."),
     (StatusReason::NoOutputRequested, RequestStatus::Completed, "Prefill only: the workload asked for no output token, so there is no TTFT."),
     (StatusReason::VirtualTimeLimit, RequestStatus::Unfinished, "Still waiting or running at `traffic.stop.max_virtual_time_seconds`."),
 ];

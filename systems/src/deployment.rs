@@ -1,5 +1,7 @@
 //! What is simulated, apart from the workload.
 
+use bevy_ecs::prelude::*;
+
 use crate::handoff::TransferSpec;
 use crate::metrics::SlaBounds;
 use crate::routing::RouterSpec;
@@ -32,6 +34,8 @@ pub struct Deployment {
     pub transfer: TransferSpec,
     /// How requests are spread over workers.
     pub router: RouterSpec,
+    /// Whether the router's decisions are recorded.
+    pub records_decisions: bool,
     /// Bounds for goodput.
     pub sla: Option<SlaBounds>,
     /// The virtual time at which the simulation is cut off.
@@ -47,6 +51,7 @@ impl Deployment {
             pools: vec![pool],
             transfer: TransferSpec::default(),
             router: RouterSpec::RoundRobin,
+            records_decisions: false,
             sla: None,
             cutoff: VirtualTime::NEVER,
         }
@@ -75,7 +80,7 @@ impl Deployment {
 }
 
 /// How many tokens a request may have, prompt and output together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Resource, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenLimits {
     /// Of the model as it is served.
     pub context_length: u32,

@@ -57,7 +57,8 @@ impl Stage {
         match self {
             Self::Handoff if handover == Handover::None => schedule,
             Self::Reservation if handover != Handover::DestinationFirst => schedule,
-            Self::Handoff | Self::Reservation => schedule.add_systems(handoff::hand_over.in_set(self)),
+            Self::Handoff => schedule.add_systems(handoff::hand_over.in_set(self)),
+            Self::Reservation => schedule.add_systems(handoff::reserve_for_arrivals.in_set(self)),
             Self::Scheduling => schedule.add_systems(scheduling::run_passes.in_set(self)),
             Self::Endings => {
                 schedule.add_systems((traffic::react_to_endings, metrics::record_endings).chain().in_set(self))

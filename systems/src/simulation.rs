@@ -1,6 +1,7 @@
 //! A world with its clock: built from plain values, stepped instant by instant.
 
 use bevy_ecs::prelude::*;
+use dynosim_schemas::config::Backend;
 use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 
@@ -13,6 +14,7 @@ use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics};
 use crate::order::{self, Closing, Handover, Instant, OneStage, Stage};
 use crate::routing::{Placements, RouterFeed, Routers};
+use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue};
 use crate::time::VirtualTime;
 use crate::traffic::{SourceError, Traffic};
@@ -62,7 +64,7 @@ impl Simulation {
         let mut world = World::new();
         let fleet = spawn_fleet(&mut world, &deployment.pools);
         let handover = handover(&deployment);
-        let routers = Routers::new(&deployment.router, &fleet);
+        let routers = Routers::new(&deployment.router, &fleet, deployment.records_decisions);
         enable_cache_events(&mut world, &fleet, routers.want_notes());
         world.insert_resource(PassHorizon {
             next_arrival: traffic.next_arrival(VirtualTime::ZERO),
@@ -71,6 +73,7 @@ impl Simulation {
             reacts_to_endings: traffic.reacts_to_endings() || routers.have_queues(),
             reacts_to_first_tokens: routers.have_queues(),
         });
+        world.insert_resource(deployment.token_limits());
         world.insert_resource(traffic);
         world.insert_resource(RequestStatistics::new(deployment.sla));
         world.insert_resource(RouterFeed::new(routers.want_notes()));
@@ -221,7 +224,8 @@ fn handover(deployment: &Deployment) -> Handover {
 
 /// Spawns all ranks and their blocks, pool by pool.
 fn spawn_fleet(world: &mut World, pools: &[PoolSpec]) -> Fleet {
-    let mut fleet = Fleet::default();
+    let pages_form_a_tree = pools.iter().any(|pool| pool.engine.backend == Backend::Sglang);
+    let mut fleet = Fleet { pages_form_a_tree, ..Fleet::default() };
     let mut blocks = Vec::new();
     let mut first_row = 0;
     for spec in pools {
@@ -233,8 +237,9 @@ fn spawn_fleet(world: &mut World, pools: &[PoolSpec]) -> Fleet {
                 let entity = spawn_rank(world, rank, spec, first_row);
                 fleet.worker_of_rank.push(first_worker + id);
                 fleet.ranks.push(entity);
-                blocks.push((entity, spec.engine.num_blocks));
-                first_row += spec.engine.num_blocks as usize;
+                let count = spec.engine.block_entities();
+                blocks.push((entity, count));
+                first_row += count as usize;
             }
             fleet.workers.push(LogicalWorker {
                 role: spec.engine.role,
@@ -279,16 +284,23 @@ fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize) 
         RunningBatch::default(),
         PassClock::default(),
         HandoffDesk::default(),
-        KvPool::new(first_row, spec.engine.num_blocks),
+        KvPool::new(first_row, spec.engine.block_entities()),
     );
-    world.spawn(components).id()
+    let mut entity = world.spawn(components);
+    if spec.engine.backend == Backend::Sglang {
+        entity.insert(SglangRank::new(&spec.engine, spec.ranks_per_worker));
+    }
+    entity.id()
 }
 
 /// Lets the pools of the ranks where prompts are computed tell the router of their caches.
 fn enable_cache_events(world: &mut World, fleet: &Fleet, enabled: bool) {
     let entry = fleet.pools.first().map_or(0..0, |pool| pool.ranks.clone());
     for rank in entry.filter(|_| enabled) {
-        if let Some(mut pool) = world.get_mut::<KvPool>(fleet.ranks[rank as usize]) {
+        let rank = fleet.ranks[rank as usize];
+        if let Some(mut sglang) = world.get_mut::<SglangRank>(rank) {
+            sglang.cache.events().enable();
+        } else if let Some(mut pool) = world.get_mut::<KvPool>(rank) {
             pool.events().enable();
         }
     }

@@ -1,23 +1,14 @@
 //! What a configuration may say before the simulator can do it.
 
 use super::{
-    Backend, BytesPerToken, Capacity, ContextLength, PlannerPolicy, Prediction, Problem, Role, Router, Timing,
-    TraceFormat, Worker,
+    BytesPerToken, Capacity, ContextLength, PlannerPolicy, Prediction, Problem, Role, Timing, TraceFormat, Worker,
 };
 
 type Rule = fn(&Prediction) -> Option<Problem>;
 
 /// One line for each feature to come, the most fundamental first. Delete the line when the feature arrives.
-const MISSING: [Rule; 8] = [
-    automatic_transfer_size,
-    sglang,
-    kv_router,
-    planner,
-    other_trace_formats,
-    default_timing,
-    default_capacity,
-    max_context_length,
-];
+const MISSING: [Rule; 6] =
+    [automatic_transfer_size, planner, other_trace_formats, default_timing, default_capacity, max_context_length];
 
 /// The first thing in a valid configuration that the simulator cannot do yet.
 #[must_use]
@@ -41,16 +32,6 @@ fn automatic_transfer_size(prediction: &Prediction) -> Option<Problem> {
         let path = "engine.kv_transfer.bytes_per_token";
         missing(path, "bytes_per_token: auto", "give a number of bytes, or leave `bandwidth_gb_per_second` out")
     })
-}
-
-fn sglang(prediction: &Prediction) -> Option<Problem> {
-    (prediction.engine.backend == Backend::Sglang)
-        .then(|| missing("engine.backend", "backend: sglang", "use `vllm` or `trtllm`"))
-}
-
-fn kv_router(prediction: &Prediction) -> Option<Problem> {
-    matches!(prediction.router, Router::KvRouter { .. })
-        .then(|| missing("router.policy", "policy: kv_router", "use `round_robin`"))
 }
 
 fn planner(prediction: &Prediction) -> Option<Problem> {

@@ -7,5 +7,5 @@ mod settle;
 mod transfer;
 
 pub use components::{Command, Handoff, HandoffDesk, HandoffTimes};
-pub use settle::{HandoffDesks, hand_over};
+pub use settle::{HandoffDesks, hand_over, reserve_for_arrivals};
 pub use transfer::{TransferSpec, TransferTokens, Transfers};

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::SystemParam;
 use dynosim_schemas::request_row::StatusReason;
 
 use super::components::{Command, Handoff};
@@ -26,45 +27,67 @@ pub struct HandoffDesks {
     busy: BTreeSet<u32>,
 }
 
+/// What a hand-over may touch.
+#[derive(SystemParam)]
+pub struct HandoverWorld<'w, 's> {
+    clock: Res<'w, Clock>,
+    horizon: ResMut<'w, PassHorizon>,
+    fleet: ResMut<'w, Fleet>,
+    signals: ResMut<'w, Signals>,
+    transfers: ResMut<'w, Transfers>,
+    desks: ResMut<'w, HandoffDesks>,
+    placements: ResMut<'w, Placements>,
+    routers: ResMut<'w, Routers>,
+    feed: ResMut<'w, RouterFeed>,
+    engine: Engine<'w, 's>,
+    handoffs: Query<'w, 's, (&'static mut Handoff, &'static mut Route)>,
+}
+
+impl HandoverWorld<'_, '_> {
+    fn settle(&mut self, act: impl FnOnce(&mut Settling<'_, '_, '_, '_, '_, '_, '_>)) {
+        let Engine { ranks, requests, blocks } = &mut self.engine;
+        with_block_columns(blocks, |blocks| {
+            act(&mut Settling {
+                now: self.clock.now,
+                fleet: &mut self.fleet,
+                signals: &mut self.signals,
+                transfers: &mut self.transfers,
+                desks: &mut self.desks,
+                placements: &mut self.placements,
+                routers: &mut self.routers,
+                feed: &mut self.feed,
+                ranks,
+                requests,
+                blocks,
+                handoffs: &mut self.handoffs,
+            });
+        });
+        self.horizon.next_transfer = self.transfers.next_completion();
+    }
+}
+
 /// Moves every hand-over on as far as it can go at this instant.
-#[expect(clippy::too_many_arguments, reason = "a system names what it touches")]
-pub fn hand_over(
-    clock: Res<Clock>,
-    mut horizon: ResMut<PassHorizon>,
-    mut fleet: ResMut<Fleet>,
-    mut signals: ResMut<Signals>,
-    mut transfers: ResMut<Transfers>,
-    mut desks: ResMut<HandoffDesks>,
-    mut placements: ResMut<Placements>,
-    mut routers: ResMut<Routers>,
-    mut feed: ResMut<RouterFeed>,
-    mut engine: Engine,
-    mut handoffs: Query<(&'static mut Handoff, &'static mut Route)>,
-) {
-    routers.catch_up(&mut feed, &mut placements.released);
-    let Engine { ranks, requests, blocks } = &mut engine;
-    with_block_columns(blocks, |blocks| {
-        let mut settling = Settling {
-            now: clock.now,
-            fleet: &mut fleet,
-            signals: &mut signals,
-            transfers: &mut transfers,
-            desks: &mut desks,
-            placements: &mut placements,
-            routers: &mut routers,
-            feed: &mut feed,
-            ranks,
-            requests,
-            blocks,
-            handoffs: &mut handoffs,
-        };
+pub fn hand_over(mut world: HandoverWorld) {
+    let world = &mut world;
+    world.routers.catch_up(&mut world.feed, &mut world.placements.released);
+    world.settle(|settling| {
         settling.take_in_complete_transfers();
         settling.take_in_ended();
         settling.take_in_prefilled();
-        settling.take_in_arrivals();
         settling.serve_desks();
     });
-    horizon.next_transfer = transfers.next_completion();
+}
+
+/// Finds room on decode ranks for requests that have arrived.
+///
+/// The reference starts the passes of an instant before it gets to these, so a rank that has
+/// anything to do answers at the end of its next pass.
+pub fn reserve_for_arrivals(mut world: HandoverWorld) {
+    let world = &mut world;
+    if world.placements.arrived.is_empty() {
+        return;
+    }
+    world.settle(|settling| settling.take_in_arrivals());
 }
 
 struct Settling<'a, 'nw, 'ns, 'rw, 'rs, 'hw, 'hs> {
@@ -139,8 +162,8 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
             handoff.times.source_held_ms = Some(signal.at.ms());
             if handoff.times.destination_reserved_ms.is_some() {
                 self.start_transfer(signal.request);
-            } else {
-                self.ask_for_room(signal.request);
+            } else if let Some(rank) = self.ask_for_room(signal.request) {
+                self.serve_desk(rank);
             }
         }
         self.signals.prefilled = prefilled;
@@ -149,23 +172,34 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
     fn take_in_arrivals(&mut self) {
         let mut arrived = std::mem::take(&mut self.placements.arrived);
         for request in arrived.drain(..) {
-            self.ask_for_room(request);
+            if let Some(rank) = self.ask_for_room(request)
+                && !self.starts_pass_now(rank)
+            {
+                self.serve_desk(rank);
+            }
         }
         self.placements.arrived = arrived;
     }
 
-    /// Chooses a decode rank for a request and asks it for room.
-    fn ask_for_room(&mut self, request: Entity) {
-        let Ok(data) = self.requests.get(request) else { return };
+    /// Whether the worker of a rank is going to start a pass at this instant.
+    fn starts_pass_now(&self, rank: u32) -> bool {
+        let ranks = &self.fleet.ranks[self.fleet.worker_of(rank).ranks.start as usize..];
+        let count = self.fleet.worker_of(rank).ranks.len();
+        ranks[..count].iter().any(|&rank| self.ranks.get(rank).is_ok_and(|data| data.has_work()))
+    }
+
+    /// Chooses a decode rank for a request and asks it for room. Returns the rank.
+    fn ask_for_room(&mut self, request: Entity) -> Option<u32> {
+        let data = self.requests.get(request).ok()?;
         let arrival = Arrival {
             request,
             prompt_tokens: data.sequence.prompt_tokens,
             identity: data.identity,
             arrival_ms: data.timeline.arrival_ms,
         };
-        let Some((rank, placed)) = self.routers.place(Role::Decode, &arrival, self.now) else { return };
-        let Ok(mut rank_data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
-        let Ok((_, mut route)) = self.handoffs.get_mut(request) else { return };
+        let (rank, placed) = self.routers.place(Role::Decode, &arrival, self.now)?;
+        let mut rank_data = self.ranks.get_mut(self.fleet.ranks[rank as usize]).ok()?;
+        let (_, mut route) = self.handoffs.get_mut(request).ok()?;
         route.serving = Some(deliver(rank_data.rank, placed, self.now));
         let desk = &mut *rank_data.desk;
         // A refused head stays refused; whoever comes behind it waits.
@@ -173,9 +207,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         desk.destinations.push_back(request);
         desk.attempt_is_due = true;
         self.desks.busy.insert(rank);
-        if !self.fleet.worker_of(rank).in_pass {
-            self.serve_desk(rank);
-        }
+        Some(rank)
     }
 
     /// Lets every desk work whose worker is not in a pass.

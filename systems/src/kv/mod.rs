@@ -7,10 +7,12 @@ mod events;
 mod index;
 mod pool;
 mod prefix_tree;
+mod radix;
 mod release_order;
 
 pub use events::{KvEvent, KvEvents};
 pub use pool::{KvActivity, KvPool, KvPoolUsage, PrefixHit};
+pub use radix::{RadixCache, RadixHold, RadixNode, RadixUsage, Stamp};
 
 use bevy_ecs::prelude::*;
 

@@ -5,6 +5,8 @@ use bevy_ecs::query::QueryData;
 use dynosim_schemas::request_row::{HandoffRow, Placement, RequestRow, RequestStatus, StatusReason};
 
 use super::RequestStatistics;
+use crate::clock::Clock;
+use crate::deployment::TokenLimits;
 use crate::fleet::Fleet;
 use crate::handoff::Handoff;
 use crate::routing::{Route, RouteTaken};
@@ -18,6 +20,7 @@ pub struct Outbox(pub Vec<RequestRow>);
 /// Writes a row for every request that has ended and lets the request go.
 pub fn record_endings(
     mut commands: Commands,
+    limits: Res<TokenLimits>,
     mut signals: ResMut<Signals>,
     mut statistics: ResMut<RequestStatistics>,
     mut outbox: ResMut<Outbox>,
@@ -26,7 +29,7 @@ pub fn record_endings(
     for signal in signals.ended.drain(..) {
         let Ok(mut request) = requests.get_mut(signal.request) else { continue };
         let (status, reason) = match signal.ending {
-            Ending::Finished => (RequestStatus::Completed, completion_reason(&request.info, request.sequence)),
+            Ending::Finished => (RequestStatus::Completed, completion_reason(&request.info, request.sequence, *limits)),
             Ending::Rejected(reason) => (RequestStatus::Rejected, Some(reason)),
             Ending::Failed(reason) => (RequestStatus::Failed, Some(reason)),
             Ending::Prefilled => continue,
@@ -57,6 +60,7 @@ pub struct RecordData {
 /// Writes a row for every request that the end of the simulation caught unfinished, in order of
 /// arrival.
 pub fn record_unfinished(
+    clock: Res<Clock>,
     fleet: Res<Fleet>,
     mut statistics: ResMut<RequestStatistics>,
     mut outbox: ResMut<Outbox>,
@@ -66,11 +70,16 @@ pub fn record_unfinished(
     let mut rows = Vec::new();
     for mut request in &mut requests {
         let mut generated = request.sequence.generated;
+        if request.timeline.lead_ms.is_some_and(|lead_ms| lead_ms > clock.now.ms()) {
+            // The pass that would have given it is still in flight.
+            request.timeline.lead_ms = None;
+            generated -= 1;
+        }
         let clock = request.route.serving.map(|taken| clocks.get(fleet.ranks[taken.fleet_rank as usize]));
         if let Some(Ok(passes)) = clock {
             request.timeline.close_run(request.sequence, passes);
             request.timeline.look_up_token_times(&passes.log);
-            generated = request.sequence.generated_at(passes.number);
+            generated += request.sequence.generated_at(passes.number) - request.sequence.generated;
         }
         let reason = Some(StatusReason::VirtualTimeLimit);
         rows.push(row(&mut request, generated, RequestStatus::Unfinished, reason));
@@ -80,13 +89,15 @@ pub fn record_unfinished(
     outbox.0.append(&mut rows);
 }
 
-fn completion_reason(info: &RequestInfo, sequence: &Sequence) -> Option<StatusReason> {
+fn completion_reason(info: &RequestInfo, sequence: &Sequence, limits: TokenLimits) -> Option<StatusReason> {
     if info.requested_output_tokens == 0 {
         Some(StatusReason::NoOutputRequested)
-    } else if sequence.output_limit < info.requested_output_tokens {
-        Some(StatusReason::StoppedAtContextLength)
-    } else {
+    } else if sequence.output_limit == info.requested_output_tokens {
         None
+    } else if limits.pool_tokens < limits.context_length {
+        Some(StatusReason::StoppedAtKvPool)
+    } else {
+        Some(StatusReason::StoppedAtContextLength)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Routing: which rank gets a request.
 
 mod feed;
+mod kv_policy;
+pub mod kv_router;
 mod place;
 mod policy;
 mod round_robin;

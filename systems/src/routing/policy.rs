@@ -2,6 +2,8 @@
 
 use bevy_ecs::prelude::*;
 
+use super::kv_policy::KvPolicy;
+use super::kv_router::{Decision, KvRouterSpec};
 use super::{RoundRobin, RouterFeed, RouterNote};
 use crate::fleet::{Fleet, Role};
 use crate::prefix::PromptIdentity;
@@ -58,6 +60,12 @@ pub trait RouterPolicy: Send + Sync {
         None
     }
 
+    /// Takes the decisions that were made since the last call, with their times, if the policy records
+    /// them.
+    fn take_decisions(&mut self) -> Vec<(VirtualTime, Decision)> {
+        Vec::new()
+    }
+
     /// Checks the policy's books, given the requests that are neither ended nor queued here.
     ///
     /// # Errors
@@ -72,15 +80,21 @@ pub trait RouterPolicy: Send + Sync {
 pub enum RouterSpec {
     /// Each rank in turn.
     RoundRobin,
+    /// The rank with the least left to do, as the aggregated pool's router sees it; a prefill and a
+    /// decode pool's routers follow from it.
+    Kv(KvRouterSpec),
 }
 
 impl RouterSpec {
     /// The policy for the pool of a role.
-    fn policy(&self, role: Role, fleet: &Fleet) -> Box<dyn RouterPolicy> {
+    fn policy(&self, role: Role, fleet: &Fleet, records: bool) -> Box<dyn RouterPolicy> {
         let workers = fleet.workers.iter().filter(|worker| worker.role == role);
-        let ranks = workers.map(|worker| worker.ranks.len() as u32);
         match self {
-            Self::RoundRobin => Box::new(RoundRobin::new(ranks, role == Role::Aggregated)),
+            Self::RoundRobin => {
+                let ranks = workers.map(|worker| worker.ranks.len() as u32);
+                Box::new(RoundRobin::new(ranks, role == Role::Aggregated))
+            }
+            Self::Kv(spec) => Box::new(KvPolicy::new(spec, role, workers, records)),
         }
     }
 }
@@ -102,13 +116,13 @@ struct PoolRouter {
 pub type Released = (Entity, u32, Placed);
 
 impl Routers {
-    /// Routers for all pools of a deployment.
+    /// Routers for all pools of a deployment, which record their decisions if `records`.
     #[must_use]
-    pub fn new(spec: &RouterSpec, fleet: &Fleet) -> Self {
+    pub fn new(spec: &RouterSpec, fleet: &Fleet, records: bool) -> Self {
         let pools = fleet.pools.iter().map(|pool| PoolRouter {
             role: pool.role,
             first_rank: pool.ranks.start,
-            policy: spec.policy(pool.role, fleet),
+            policy: spec.policy(pool.role, fleet, records),
         });
         Self { pools: pools.collect() }
     }
@@ -149,6 +163,11 @@ impl Routers {
             }
         }
         feed.give_back(entries);
+    }
+
+    /// Takes the decisions that were made since the last call, pool by pool, in order.
+    pub fn take_decisions(&mut self) -> Vec<(Role, Vec<(VirtualTime, Decision)>)> {
+        self.pools.iter_mut().map(|pool| (pool.role, pool.policy.take_decisions())).collect()
     }
 
     /// Checks the books of every policy; `placed` tells how many requests each role's ranks have.

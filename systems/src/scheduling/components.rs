@@ -7,10 +7,11 @@ use bevy_ecs::query::QueryData;
 use dynosim_schemas::request_row::{Admission, StatusReason};
 use smallvec::SmallVec;
 
+use super::sglang::SglangRank;
 use super::{Calendar, EngineSpec, PassLog};
 use crate::fleet::Rank;
 use crate::handoff::HandoffDesk;
-use crate::kv::{BlockTable, KvPool};
+use crate::kv::{BlockTable, KvPool, RadixHold};
 use crate::prefix::PromptIdentity;
 
 /// Where a request is in its life on a worker.
@@ -141,6 +142,13 @@ impl Timeline {
         }
     }
 
+    /// Closes a run that is nothing but the token of a pass that is not in the log.
+    pub fn end_lead_run(&mut self, pass: u64) {
+        if let Some(lead_ms) = self.lead_ms.take() {
+            self.runs.push(TokenRun { lead_ms: Some(lead_ms), first_pass: pass, end_pass: pass });
+        }
+    }
+
     /// Fills in the times of the first, second and last token from the log.
     pub fn look_up_token_times(&mut self, log: &PassLog) {
         let Some(first) = self.runs.first() else { return };
@@ -255,6 +263,12 @@ impl PassClock {
         self.start_until(end_ms);
     }
 
+    /// Puts a pass in flight that has no place in the log.
+    pub(super) fn begin_unlogged(&mut self, end_ms: f64) {
+        self.logged = false;
+        self.start_until(end_ms);
+    }
+
     fn start_until(&mut self, end_ms: f64) {
         self.end_ms = end_ms;
         self.in_flight = true;
@@ -288,14 +302,25 @@ pub struct RankData {
     pub pool: &'static mut KvPool,
     /// What it has to do for requests that move between workers.
     pub desk: &'static mut HandoffDesk,
+    /// What it keeps besides, if its scheduler is SGLang's.
+    pub sglang: Option<&'static mut SglangRank>,
+}
+
+impl RankDataReadOnlyItem<'_, '_> {
+    /// Whether a pass would have anything to do.
+    pub fn has_work(&self) -> bool {
+        has_work(self.batch, self.queue, self.desk)
+    }
+}
+
+fn has_work(batch: &RunningBatch, queue: &WaitingQueue, desk: &HandoffDesk) -> bool {
+    !batch.members.is_empty() || !queue.handed_over.is_empty() || (!queue.requests.is_empty() && !desk.awaits_room())
 }
 
 impl RankDataItem<'_, '_> {
     /// Whether a pass would have anything to do.
     pub(super) fn has_work(&self) -> bool {
-        !self.batch.members.is_empty()
-            || !self.queue.handed_over.is_empty()
-            || (!self.queue.requests.is_empty() && !self.desk.awaits_room())
+        has_work(&self.batch, &self.queue, &self.desk)
     }
 
     /// Blocks that a waiting request can have.
@@ -312,6 +337,8 @@ pub struct RequestData {
     pub sequence: &'static mut Sequence,
     /// Blocks held.
     pub table: &'static mut BlockTable,
+    /// Pages held, where SGLang's scheduler serves.
+    pub hold: Option<&'static mut RadixHold>,
     /// What its tokens are.
     pub identity: &'static PromptIdentity,
     /// What has happened to it.

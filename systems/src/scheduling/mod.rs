@@ -8,6 +8,7 @@ mod hand_over;
 mod pass_log;
 mod quiet;
 mod scheduler;
+pub mod sglang;
 mod spec;
 mod vllm;
 

@@ -7,6 +7,10 @@ use crate::timing::{DecodeBatch, PassTiming, whole_ns_ms};
 
 /// How many of the rank's next passes serve just the members that decode, with nobody due.
 pub fn quiet_passes(data: &RankDataItem<'_, '_>) -> u64 {
+    if data.sglang.is_some() {
+        // Its passes are cheap one by one, and memory decides at each of them.
+        return 0;
+    }
     let full = data.batch.members.len() as u64 >= u64::from(data.spec.max_sequences);
     let head_waits = || data.queue.head_needs.is_some_and(|needs| needs > data.room()) || data.desk.awaits_room();
     let nobody_enters = full || (data.queue.handed_over.is_empty() && (data.queue.requests.is_empty() || head_waits()));

@@ -4,7 +4,7 @@ use dynosim_schemas::config::Backend;
 
 use super::components::{RankDataItem, RequestDataItem, RequestDataReadOnlyItem};
 use super::vllm::{PassStart, Requests, Scratch};
-use super::{hand_over, vllm};
+use super::{hand_over, sglang, vllm};
 use crate::handoff::Handoff;
 use crate::kv::Blocks;
 
@@ -43,12 +43,20 @@ const VLLM: Scheduler = Scheduler {
     release_source: hand_over::release_source,
 };
 
+const SGLANG: Scheduler = Scheduler {
+    begin_pass: sglang::begin_pass,
+    reserve: sglang::reserve,
+    activate: sglang::activate,
+    cancel: sglang::cancel,
+    release_source: sglang::release_source,
+};
+
 /// The scheduler of a backend.
 #[must_use]
 pub fn scheduler(backend: Backend) -> &'static Scheduler {
     match backend {
         // TensorRT-LLM differs from vLLM in whom it admits only.
         Backend::Vllm | Backend::Trtllm => &VLLM,
-        Backend::Sglang => &VLLM,
+        Backend::Sglang => &SGLANG,
     }
 }

@@ -18,7 +18,7 @@ pub struct EngineSpec {
     pub block_size: u32,
     /// Blocks in the KV pool.
     pub num_blocks: u32,
-    /// Tokens that one pass may compute.
+    /// Tokens that one pass may compute. SGLang: prompt tokens, that is, the size of a chunk.
     pub max_batched_tokens: u32,
     /// Requests that may run at once.
     pub max_sequences: u32,
@@ -29,6 +29,8 @@ pub struct EngineSpec {
     /// Passes of a worker from one that may compute prompts to the next; vLLM with attention data
     /// parallelism only.
     pub prefill_schedule_interval: u32,
+    /// Whether waiting requests go in order of their cached prefixes, longest first; SGLang only.
+    pub longest_prefix_first: bool,
     /// How long a pass takes.
     pub timing: PassTiming,
 }
@@ -38,6 +40,12 @@ impl EngineSpec {
     #[must_use]
     pub fn pool_tokens(&self) -> f64 {
         f64::from(self.num_blocks) * f64::from(self.block_size)
+    }
+
+    /// Blocks that are entities. SGLang's pages are not: its tree knows stretches of them.
+    #[must_use]
+    pub fn block_entities(&self) -> u32 {
+        if self.backend == Backend::Sglang { 0 } else { self.num_blocks }
     }
 
     /// Whether a request is only admitted when the blocks for its last token are there, and they are
@@ -84,6 +92,7 @@ impl EngineSpec {
             context_length: u32::MAX,
             prefix_caching: true,
             prefill_schedule_interval: 1,
+            longest_prefix_first: false,
             timing,
         }
     }
