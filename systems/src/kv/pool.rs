@@ -3,7 +3,7 @@
 use bevy_ecs::prelude::*;
 
 use super::prefix_tree::PrefixTree;
-use super::release_order::{Evicted, ReleaseOrder};
+use super::release_order::{Oldest, ReleaseOrder};
 use super::{BlockTable, BlockUse, Blocks, KvEvents};
 use crate::prefix::Run;
 
@@ -187,25 +187,31 @@ impl KvPool {
     pub fn publish(&mut self, runs: impl Iterator<Item = Run>, blocks: &mut Blocks<'_>, table: &mut BlockTable) {
         for run in runs {
             debug_assert_eq!(run.blocks.start, table.published);
-            let mut resident = None;
-            for (place, block) in (run.first_place..).zip(run.blocks.clone()) {
-                let row = table.rows[block as usize];
-                blocks.usage[row as usize].place = place;
-                let is_new = if place == 0 {
-                    self.tree.publish_first(row, run.key, blocks.nodes)
-                } else {
-                    self.tree.publish_next(row, run.key, table.rows[block as usize - 1], blocks.nodes)
-                };
-                if is_new {
-                    resident = Some(place + 1);
-                }
-            }
-            if let Some(resident) = resident {
-                self.events.note(run.key, resident);
+            let is_resident = self.publish_run(&run, blocks, table);
+            if is_resident {
+                self.events.note(run.key, run.first_place + (run.blocks.end - run.blocks.start));
             }
             table.published = run.blocks.end;
             self.activity.published += u64::from(run.blocks.end - run.blocks.start);
         }
+    }
+
+    /// Publishes the blocks of one run. Returns whether the last of them is the only copy.
+    fn publish_run(&mut self, run: &Run, blocks: &mut Blocks<'_>, table: &BlockTable) -> bool {
+        let rows = &table.rows[run.blocks.start as usize..run.blocks.end as usize];
+        let mut before = (run.blocks.start > 0).then(|| table.rows[run.blocks.start as usize - 1]);
+        let mut is_new = false;
+        for (place, &row) in (run.first_place..).zip(rows) {
+            blocks.usage[row as usize].place = place;
+            is_new = match before {
+                // Nothing can be behind a block that was not there a moment ago.
+                Some(before) if is_new => self.tree.publish_behind_new(row, run.key, before, blocks.nodes),
+                Some(before) if place > 0 => self.tree.publish_next(row, run.key, before, blocks.nodes),
+                _ => self.tree.publish_first(row, run.key, blocks.nodes),
+            };
+            before = Some(row);
+        }
+        is_new
     }
 
     /// Takes a request's hold off all its blocks and empties its table.
@@ -255,20 +261,9 @@ impl KvPool {
     /// Evicts the block that was released longest ago, or up to `most` of them where they are alike,
     /// and gives them out. Returns their number.
     fn evict_oldest(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
-        match self.release_order.take_oldest(most, blocks.usage) {
-            Some(Evicted::Row(row)) => {
-                let block = &mut blocks.usage[row as usize];
-                debug_assert!(block.is_published());
-                let place = block.place;
-                *block = BlockUse { references: 1, place: BlockUse::UNPUBLISHED, ..*block };
-                if self.tree.unpublish(row, blocks.nodes) {
-                    self.events.note(blocks.nodes[row as usize].key, place);
-                }
-                self.cached -= 1;
-                rows.push(row);
-                1
-            }
-            Some(Evicted::Unfindable(count)) => {
+        match self.release_order.take_unfindable(most) {
+            Some(Oldest::Findable) => self.evict_findable(most, blocks, rows),
+            Some(Oldest::Unfindable(count)) => {
                 self.cached -= count;
                 self.unfindable -= count;
                 self.take_spare(count, blocks.usage, rows)
@@ -278,6 +273,21 @@ impl KvPool {
                 most
             }
         }
+    }
+
+    fn evict_findable(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
+        let Self { release_order, tree, events, .. } = self;
+        let evicted = release_order.take_findable(most, blocks.usage, |row, block| {
+            let place = block.place;
+            debug_assert!(block.is_published());
+            (block.references, block.place) = (1, BlockUse::UNPUBLISHED);
+            if tree.unpublish(row, blocks.nodes) {
+                events.note(blocks.nodes[row as usize].key, place);
+            }
+            rows.push(row);
+        });
+        self.cached -= evicted;
+        evicted
     }
 }
 

@@ -63,7 +63,17 @@ impl PrefixTree {
         nodes[row as usize].next_copy == row
     }
 
+    /// As [`Self::publish_next`], where `predecessor` was published just before and is the only copy.
+    #[inline]
+    pub fn publish_behind_new(&mut self, row: u32, key: u64, predecessor: u32, nodes: &mut [PrefixNode]) -> bool {
+        nodes[predecessor as usize].child = row;
+        let (next_copy, previous_copy) = (row, row);
+        nodes[row as usize] = PrefixNode { key, parent: predecessor, child: NO_BLOCK, next_copy, previous_copy };
+        true
+    }
+
     /// Takes the block at `row` out of the tree. Returns whether it was the only copy.
+    #[inline]
     pub fn unpublish(&mut self, row: u32, nodes: &mut [PrefixNode]) -> bool {
         let PrefixNode { parent, child, next_copy, previous_copy, key } = nodes[row as usize];
         if next_copy != row {

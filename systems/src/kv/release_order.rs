@@ -32,12 +32,12 @@ struct Release {
     unfindable: u32,
 }
 
-/// What is evicted.
+/// What goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evicted {
-    /// The findable block at this row.
-    Row(u32),
-    /// As many of the blocks that nobody can find.
+pub enum Oldest {
+    /// Findable blocks: see [`ReleaseOrder::take_findable`].
+    Findable,
+    /// As many of the blocks that nobody can find, which have been taken.
     Unfindable(u32),
 }
 
@@ -62,26 +62,41 @@ impl ReleaseOrder {
         self.next_number = self.next_number.wrapping_add(1);
     }
 
-    /// Takes the block that was released longest ago, or up to `most` of them where they are alike.
-    pub fn take_oldest(&mut self, most: u32, usage: &[BlockUse]) -> Option<Evicted> {
-        loop {
-            let oldest = self.releases.front_mut()?;
-            if oldest.unfindable > 0 {
-                let taken = oldest.unfindable.min(most);
-                oldest.unfindable -= taken;
-                return Some(Evicted::Unfindable(taken));
-            }
-            let number = oldest.number;
-            while let Some(row) = oldest.rows.pop() {
-                self.entries -= 1;
-                if is_valid(row, number, usage) {
-                    return Some(Evicted::Row(row));
-                }
-            }
-            if let Some(release) = self.releases.pop_front() {
-                self.keep_spare(release.rows);
+    /// Takes up to `most` of the blocks that were released longest ago if nobody can find them, and
+    /// else tells that somebody can.
+    pub fn take_unfindable(&mut self, most: u32) -> Option<Oldest> {
+        let oldest = self.releases.front_mut()?;
+        let taken = oldest.unfindable.min(most);
+        oldest.unfindable -= taken;
+        Some(if taken > 0 { Oldest::Unfindable(taken) } else { Oldest::Findable })
+    }
+
+    /// Gives up to `most` findable blocks of the oldest release to `take`, last to first, and returns
+    /// how many it gave: none if all its entries are void. The release has no others.
+    #[inline]
+    pub fn take_findable(
+        &mut self,
+        most: u32,
+        usage: &mut [BlockUse],
+        mut take: impl FnMut(u32, &mut BlockUse),
+    ) -> u32 {
+        let Some(oldest) = self.releases.front_mut() else { return 0 };
+        let number = oldest.number;
+        let mut taken = 0;
+        while taken < most {
+            let Some(row) = oldest.rows.pop() else {
+                let used_up = self.releases.pop_front();
+                self.keep_spare(used_up.map(|release| release.rows).unwrap_or_default());
+                break;
+            };
+            self.entries -= 1;
+            let block = &mut usage[row as usize];
+            if block.references == 0 && block.last_release == number {
+                take(row, block);
+                taken += 1;
             }
         }
+        taken
     }
 
     /// Drops void entries once they outnumber the `capacity` blocks that can have a valid one.
@@ -124,13 +139,14 @@ mod tests {
         order.append(rows.to_vec(), 0);
     }
 
-    fn rows(order: &mut ReleaseOrder, usage: &[BlockUse]) -> Vec<u32> {
-        std::iter::from_fn(|| order.take_oldest(1, usage))
-            .filter_map(|evicted| match evicted {
-                Evicted::Row(row) => Some(row),
-                Evicted::Unfindable(_) => None,
-            })
-            .collect()
+    fn rows(order: &mut ReleaseOrder, usage: &mut [BlockUse]) -> Vec<u32> {
+        let mut rows = Vec::new();
+        while let Some(oldest) = order.take_unfindable(1) {
+            if oldest == Oldest::Findable {
+                order.take_findable(1, usage, |row, _| rows.push(row));
+            }
+        }
+        rows
     }
 
     #[test]
@@ -139,7 +155,7 @@ mod tests {
         let mut order = ReleaseOrder::default();
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[3, 4], &mut usage);
-        assert_eq!(rows(&mut order, &usage), [2, 1, 0, 4, 3]);
+        assert_eq!(rows(&mut order, &mut usage), [2, 1, 0, 4, 3]);
     }
 
     #[test]
@@ -149,18 +165,21 @@ mod tests {
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[0, 3], &mut usage);
         usage[1].references = 1;
-        assert_eq!(rows(&mut order, &usage), [2, 3, 0]);
+        assert_eq!(rows(&mut order, &mut usage), [2, 3, 0]);
     }
 
     #[test]
     fn unfindable_blocks_go_before_the_findable_ones_that_they_follow() {
-        let usage = vec![BlockUse::default(); 1];
+        let mut usage = vec![BlockUse::default(); 1];
         let mut order = ReleaseOrder::default();
         order.append(vec![0], 2);
-        assert_eq!(order.take_oldest(1, &usage), Some(Evicted::Unfindable(1)));
-        assert_eq!(order.take_oldest(5, &usage), Some(Evicted::Unfindable(1)));
-        assert_eq!(order.take_oldest(5, &usage), Some(Evicted::Row(0)));
-        assert_eq!(order.take_oldest(5, &usage), None);
+        assert_eq!(order.take_unfindable(1), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_unfindable(5), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_unfindable(5), Some(Oldest::Findable));
+        let mut taken = Vec::new();
+        assert_eq!(order.take_findable(5, &mut usage, |row, _| taken.push(row)), 1);
+        assert_eq!(taken, [0]);
+        assert_eq!(order.take_unfindable(5), None);
     }
 
     #[test]
@@ -172,6 +191,6 @@ mod tests {
             order.tidy(usage.len(), &usage);
             assert!(order.entries <= 6);
         }
-        assert_eq!(rows(&mut order, &usage).len(), 3);
+        assert_eq!(rows(&mut order, &mut usage).len(), 3);
     }
 }
