@@ -6,18 +6,18 @@ mod measure;
 mod worlds;
 
 use criterion::{BenchmarkId, Criterion};
-use dynosim_systems::order::{Instant, OneStage, Stage};
+use dynosim_systems::order::Stage;
 use dynosim_systems::simulation::Simulation;
 use dynosim_systems::traffic::{Load, SyntheticRequests, Traffic};
 
 /// A world whose workload is over: it has served requests, so that every table and cache is warm.
 fn idle_world(workers: u32) -> Simulation {
     let source = SyntheticRequests::new(2048, 128, 64);
-    let traffic = Traffic::new(Box::new(source), Load::Concurrency { units: 16 }, u32::MAX);
+    let traffic = Traffic::new(Box::new(source), Load::Concurrency { units: 16 }, worlds::NO_LIMITS);
     let mut simulation = Simulation::new(worlds::deployment(workers, 4096, 64, worlds::FIXED), traffic);
     while matches!(simulation.step(), Ok(true)) {}
     for stage in Stage::ALL {
-        simulation.world.run_schedule(OneStage(stage));
+        simulation.run_stage(stage);
     }
     simulation
 }
@@ -28,7 +28,7 @@ fn instant(c: &mut Criterion) {
     for workers in [1, 4, 64] {
         let mut simulation = idle_world(workers);
         group.bench_function(BenchmarkId::new("workers", workers), |b| {
-            b.iter(|| simulation.world.run_schedule(Instant));
+            b.iter(|| Stage::ALL.map(|stage| simulation.run_stage(stage)));
         });
     }
     group.finish();
@@ -40,7 +40,7 @@ fn stages(c: &mut Criterion) {
     let mut simulation = idle_world(4);
     for stage in Stage::ALL {
         group.bench_function(format!("{stage:?}").to_lowercase(), |b| {
-            b.iter(|| simulation.world.run_schedule(OneStage(stage)));
+            b.iter(|| simulation.run_stage(stage));
         });
     }
     group.finish();

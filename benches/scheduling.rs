@@ -93,7 +93,7 @@ impl UnitSource for Staggered {
 
 fn decoding(requests: u32, num_blocks: u32, block_size: u32, timing: PassTiming) -> Simulation {
     let load = Load::Concurrency { units: u64::from(requests) };
-    let traffic = Traffic::new(Box::new(Staggered { made: 0, count: requests }), load, u32::MAX);
+    let traffic = Traffic::new(Box::new(Staggered { made: 0, count: requests }), load, worlds::NO_LIMITS);
     let simulation = Simulation::new(worlds::deployment(1, num_blocks, block_size, timing), traffic);
     warm(simulation, |simulation| simulation.work_done().passes > 1000)
 }
@@ -128,7 +128,7 @@ fn resident_blocks(c: &mut Criterion) {
     for (name, num_blocks) in [("1k", 1 << 10), ("16k", 1 << 14), ("128k", 1 << 17), ("1M", 1 << 20)] {
         let build = move || {
             let source = SyntheticRequests::new(2048, 128, u64::MAX);
-            let traffic = Traffic::new(Box::new(source), Load::Concurrency { units: 16 }, u32::MAX);
+            let traffic = Traffic::new(Box::new(source), Load::Concurrency { units: 16 }, worlds::NO_LIMITS);
             let simulation = Simulation::new(worlds::deployment(1, num_blocks, 64, worlds::FIXED), traffic);
             let is_full = move |s: &mut Simulation| s.work_done().blocks_allocated > 2 * u64::from(num_blocks);
             warm(simulation, is_full)

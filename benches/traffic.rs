@@ -8,7 +8,7 @@ mod worlds;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use dynosim_systems::order::{OneStage, Stage};
+use dynosim_systems::order::Stage;
 use dynosim_systems::routing::Placements;
 use dynosim_systems::simulation::Simulation;
 use dynosim_systems::traffic::{Load, SessionShape, SyntheticRequests, SyntheticSessions, Traffic, UnitSource};
@@ -55,7 +55,7 @@ fn arrivals(c: &mut Criterion) {
             for _ in 0..count {
                 simulation.world.insert_resource(burst(BURST));
                 let start = Instant::now();
-                simulation.world.run_schedule(OneStage(Stage::Traffic));
+                simulation.run_stage(Stage::Traffic);
                 elapsed += start.elapsed();
                 leave(&mut simulation, BURST);
             }
@@ -67,12 +67,12 @@ fn arrivals(c: &mut Criterion) {
 
 fn burst(requests: u64) -> Traffic {
     let source = SyntheticRequests::new(2048, 128, requests);
-    Traffic::new(Box::new(source), Load::TraceTimestamps { speedup: 1.0 }, u32::MAX)
+    Traffic::new(Box::new(source), Load::TraceTimestamps { speedup: 1.0 }, worlds::NO_LIMITS)
 }
 
 /// Takes the requests that have just arrived out of the world again.
 fn leave(simulation: &mut Simulation, expected: u64) {
-    let arrived = std::mem::take(&mut simulation.world.resource_mut::<Placements>().0);
+    let arrived = std::mem::take(&mut simulation.world.resource_mut::<Placements>().ready);
     assert_eq!(arrived.len() as u64, expected);
     for request in arrived {
         simulation.world.despawn(request);

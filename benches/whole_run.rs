@@ -86,9 +86,14 @@ fn engine(bencher: &mut Bencher<'_>, config: &str) {
     let prediction = config::load(config, &[], Stack::Dynamo).expect("the configuration is valid");
     let deployment = assemble::deployment(&prediction).expect("the configuration can be simulated");
     bencher.iter(|| {
-        let opened = assemble::source(&prediction, deployment.engine.block_size, false, &Interrupt::default())
-            .expect("it is synthetic");
-        let traffic = Traffic::new(opened.units, assemble::load(&prediction), deployment.engine.context_length);
+        let opened = assemble::source(
+            &prediction,
+            deployment.entry_engine().expect("it has a pool").block_size,
+            false,
+            &Interrupt::default(),
+        )
+        .expect("it is synthetic");
+        let traffic = Traffic::new(opened.units, assemble::load(&prediction), deployment.token_limits());
         let mut simulation = Simulation::new(deployment.clone(), traffic);
         while simulation.step().expect("synthetic sources do not fail") {
             if simulation.rows_waiting() >= 1024 {

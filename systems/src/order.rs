@@ -1,27 +1,18 @@
 //! The order of the simulation, on one page.
 //!
-//! One run of this schedule handles one instant of virtual time. Between instants workers go
-//! through any number of passes on their own: `run_passes` plays them, and nothing else runs.
+//! One run of all stages handles one instant of virtual time. Between instants workers go through
+//! any number of passes on their own: `run_passes` plays them, and nothing else runs.
 
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{ScheduleLabel, SingleThreadedExecutor};
 
+use crate::clock::Clock;
+use crate::routing::{Placements, RouterFeed};
+use crate::scheduling::{PassHorizon, Signals};
 use crate::{handoff, metrics, routing, scheduling, traffic};
 
-/// The schedule that handles one instant.
-#[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Instant;
-
-/// The part of [`Instant`] that belongs to one stage, for whoever looks at stages one by one.
-#[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OneStage(pub Stage);
-
-/// The schedule that closes the books at the end.
-#[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Closing;
-
 /// The stages of an instant, in order. Add a system to the stage that it belongs to.
-#[derive(SystemSet, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(ScheduleLabel, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Workers run passes up to the instant; all passes that end at it are completed.
     Scheduling,
@@ -53,38 +44,84 @@ impl Stage {
     pub const ALL: [Self; 6] =
         [Self::Scheduling, Self::Handoff, Self::Endings, Self::Traffic, Self::Reservation, Self::Routing];
 
-    fn add_systems(self, schedule: &mut Schedule, handover: Handover) {
+    fn add_systems(self, schedule: &mut Schedule) {
         match self {
-            Self::Handoff if handover == Handover::None => schedule,
-            Self::Reservation if handover != Handover::DestinationFirst => schedule,
-            Self::Handoff => schedule.add_systems(handoff::hand_over.in_set(self)),
-            Self::Reservation => schedule.add_systems(handoff::reserve_for_arrivals.in_set(self)),
-            Self::Scheduling => schedule.add_systems(scheduling::run_passes.in_set(self)),
-            Self::Endings => {
-                schedule.add_systems((traffic::react_to_endings, metrics::record_endings).chain().in_set(self))
-            }
-            Self::Traffic => schedule.add_systems(traffic::release_arrivals.in_set(self)),
-            Self::Routing => schedule.add_systems(routing::place_ready.in_set(self)),
+            Self::Scheduling => schedule.add_systems(scheduling::run_passes),
+            Self::Handoff => schedule.add_systems(handoff::hand_over),
+            Self::Endings => schedule.add_systems((traffic::react_to_endings, metrics::record_endings).chain()),
+            Self::Traffic => schedule.add_systems(traffic::release_arrivals),
+            Self::Reservation => schedule.add_systems(handoff::reserve_for_arrivals),
+            Self::Routing => schedule.add_systems((routing::place_ready, routing::record_decisions).chain()),
         };
+    }
+
+    /// Whether the stage has anything to do at this instant. To ask costs less than to run it.
+    fn has_work(self, world: &World, handover: Handover) -> bool {
+        match self {
+            Self::Scheduling => true,
+            Self::Handoff => handover != Handover::None && handoff_has_work(world),
+            Self::Endings => !world.resource::<Signals>().ended.is_empty(),
+            Self::Traffic => world.resource::<PassHorizon>().next_arrival <= world.resource::<Clock>().now,
+            Self::Reservation => !world.resource::<Placements>().arrived.is_empty(),
+            Self::Routing => {
+                !world.resource::<Placements>().is_empty() || world.resource::<RouterFeed>().may_release_requests()
+            }
+        }
     }
 }
 
-/// Adds the schedules of this page to a world. Stages that its deployment does not need stay empty.
-pub fn add_schedules(world: &mut World, handover: Handover) {
-    let mut instant = single_threaded(Instant);
-    let [scheduling, handoff, endings, traffic, reservation, routing] = Stage::ALL;
-    instant.configure_sets((scheduling, handoff, endings, traffic, reservation, routing).chain());
-    for stage in Stage::ALL {
-        stage.add_systems(&mut instant, handover);
-        let mut alone = single_threaded(OneStage(stage));
-        stage.add_systems(&mut alone, handover);
-        world.add_schedule(alone);
-    }
-    world.add_schedule(instant);
+fn handoff_has_work(world: &World) -> bool {
+    let signals = world.resource::<Signals>();
+    signals.desks_are_due
+        || !signals.prefilled.is_empty()
+        || !signals.ended.is_empty()
+        || world.resource::<PassHorizon>().next_transfer <= world.resource::<Clock>().now
+}
 
-    let mut closing = single_threaded(Closing);
-    closing.add_systems((metrics::record_unfinished, scheduling::flush_logs).chain());
-    world.add_schedule(closing);
+/// The schedules of a simulation.
+pub struct Order {
+    handover: Handover,
+    stages: [Schedule; Stage::ALL.len()],
+    closing: Schedule,
+}
+
+/// The schedule that closes the books at the end.
+#[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
+struct Closing;
+
+impl Order {
+    /// The schedules for a deployment that hands requests over in this way.
+    #[must_use]
+    pub fn new(handover: Handover) -> Self {
+        let stages = Stage::ALL.map(|stage| {
+            let mut schedule = single_threaded(stage);
+            stage.add_systems(&mut schedule);
+            schedule
+        });
+        let mut closing = single_threaded(Closing);
+        closing.add_systems((metrics::record_unfinished, scheduling::flush_logs).chain());
+        Self { handover, stages, closing }
+    }
+
+    /// Handles the next instant, telling after each stage that it is done.
+    pub fn run_instant(&mut self, world: &mut World, mut done: impl FnMut(Stage)) {
+        for stage in Stage::ALL {
+            if stage.has_work(world, self.handover) {
+                self.run_stage(stage, world);
+            }
+            done(stage);
+        }
+    }
+
+    /// Runs one stage, whether or not it has anything to do.
+    pub fn run_stage(&mut self, stage: Stage, world: &mut World) {
+        self.stages[stage as usize].run(world);
+    }
+
+    /// Closes the books.
+    pub fn close(&mut self, world: &mut World) {
+        self.closing.run(world);
+    }
 }
 
 /// An empty schedule that runs its systems one after the other, which costs a tenth of handing them

@@ -12,8 +12,8 @@ use crate::fleet::{Fleet, Lifecycle, LogicalWorker, Pool, Rank, Role};
 use crate::handoff::{HandoffDesk, HandoffDesks, Transfers};
 use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics};
-use crate::order::{self, Closing, Handover, Instant, OneStage, Stage};
-use crate::routing::{Placements, RouterFeed, Routers};
+use crate::order::{Handover, Order, Stage};
+use crate::routing::{DecisionOutbox, Placements, RouterFeed, Routers, TakenDecision};
 use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue};
 use crate::time::VirtualTime;
@@ -49,6 +49,7 @@ pub struct WorkDone {
 pub struct Simulation {
     /// The world: every piece of state is a component or a resource in it.
     pub world: World,
+    order: Order,
     deployment: Deployment,
     instants: u64,
 }
@@ -76,7 +77,7 @@ impl Simulation {
         world.insert_resource(deployment.token_limits());
         world.insert_resource(traffic);
         world.insert_resource(RequestStatistics::new(deployment.sla));
-        world.insert_resource(RouterFeed::new(routers.want_notes()));
+        world.insert_resource(RouterFeed::new(routers.want_notes(), routers.have_queues()));
         world.insert_resource(Placements {
             destination_first: handover == Handover::DestinationFirst,
             ..Placements::default()
@@ -90,8 +91,8 @@ impl Simulation {
         world.init_resource::<PassStatistics>();
         world.init_resource::<Outbox>();
         world.init_resource::<HandoffDesks>();
-        order::add_schedules(&mut world, handover);
-        Self { world, deployment, instants: 0 }
+        world.init_resource::<DecisionOutbox>();
+        Self { world, order: Order::new(handover), deployment, instants: 0 }
     }
 
     /// Handles the next instant; `false` once nothing is left to happen before the cut-off.
@@ -99,27 +100,18 @@ impl Simulation {
     /// # Errors
     /// When the workload's source could not be read on, or a worker makes no progress (a bug).
     pub fn step(&mut self) -> Result<bool, SourceError> {
-        self.step_by(|world| world.run_schedule(Instant))
+        self.step_by_stages(|_| ())
     }
 
     /// Like [`Self::step`], telling after each stage that it is done.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn step_by_stages(&mut self, mut done: impl FnMut(Stage)) -> Result<bool, SourceError> {
-        self.step_by(|world| {
-            for stage in Stage::ALL {
-                world.run_schedule(OneStage(stage));
-                done(stage);
-            }
-        })
-    }
-
-    fn step_by(&mut self, handle_instant: impl FnOnce(&mut World)) -> Result<bool, SourceError> {
+    pub fn step_by_stages(&mut self, done: impl FnMut(Stage)) -> Result<bool, SourceError> {
         if !self.has_more() {
             return Ok(false);
         }
-        handle_instant(&mut self.world);
+        self.order.run_instant(&mut self.world, done);
         self.instants += 1;
         if self.instants.is_multiple_of(INSTANTS_PER_CLEANUP) {
             self.world.clear_trackers();
@@ -136,6 +128,11 @@ impl Simulation {
         }
     }
 
+    /// Runs one stage alone, whether or not it has anything to do, for whoever measures it.
+    pub fn run_stage(&mut self, stage: Stage) {
+        self.order.run_stage(stage, &mut self.world);
+    }
+
     fn has_more(&self) -> bool {
         let next_pass = self.world.resource::<PassQueue>().earliest_end();
         let next = next_pass.min(self.world.resource::<PassHorizon>().next_event());
@@ -147,6 +144,11 @@ impl Simulation {
     /// Takes the rows of requests that have ended since the last call.
     pub fn take_rows(&mut self) -> Vec<RequestRow> {
         std::mem::take(&mut self.world.resource_mut::<Outbox>().0)
+    }
+
+    /// Takes the router's decisions since the last call, if they are recorded.
+    pub fn take_decisions(&mut self) -> Vec<TakenDecision> {
+        std::mem::take(&mut self.world.resource_mut::<DecisionOutbox>().0)
     }
 
     /// Number of rows that [`Self::take_rows`] would give.
@@ -193,7 +195,7 @@ impl Simulation {
     ///
     /// The second value names the pools whose percentiles had to come from a sketch.
     pub fn finish(&mut self) -> (Summary, Vec<&'static str>) {
-        self.world.run_schedule(Closing);
+        self.order.close(&mut self.world);
         let requests = self.world.resource::<RequestStatistics>();
         let passes = self.world.resource::<PassStatistics>();
         let mut summary = requests.summary(passes);

@@ -70,6 +70,7 @@ impl HandoverWorld<'_, '_> {
 pub fn hand_over(mut world: HandoverWorld) {
     let world = &mut world;
     world.routers.catch_up(&mut world.feed, &mut world.placements.released);
+    world.signals.desks_are_due = false;
     world.settle(|settling| {
         settling.take_in_complete_transfers();
         settling.take_in_ended();

@@ -5,6 +5,9 @@ use bevy_ecs::prelude::*;
 use crate::kv::{KvEvent, KvEvents};
 use crate::time::VirtualTime;
 
+/// Notes that are heard without need, so that they do not pile up while nobody arrives.
+const MANY_NOTES: usize = 1 << 16;
+
 /// Something that a router may want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouterNote {
@@ -31,14 +34,23 @@ pub struct FeedEntry {
 #[derive(Resource, Debug, Default)]
 pub struct RouterFeed {
     enabled: bool,
+    /// Whether a note can make a router release a request at once.
+    releases: bool,
     entries: Vec<FeedEntry>,
 }
 
 impl RouterFeed {
-    /// A feed that keeps notes if `enabled`.
+    /// A feed that keeps notes if `enabled`; `releases` tells whether a note can make a router release
+    /// a request at once.
     #[must_use]
-    pub const fn new(enabled: bool) -> Self {
-        Self { enabled, entries: Vec::new() }
+    pub const fn new(enabled: bool, releases: bool) -> Self {
+        Self { enabled, releases, entries: Vec::new() }
+    }
+
+    /// Whether the routers should hear the notes now, and not only when they next place a request.
+    #[must_use]
+    pub fn may_release_requests(&self) -> bool {
+        (self.releases && !self.entries.is_empty()) || self.entries.len() > MANY_NOTES
     }
 
     /// Whether notes are kept.

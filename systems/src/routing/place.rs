@@ -2,13 +2,15 @@
 
 use bevy_ecs::prelude::*;
 
+use super::kv_router::Decision;
 use super::policy::Released;
 use super::{Arrival, Placed, RouterFeed, Routers};
 use crate::clock::Clock;
-use crate::fleet::{Fleet, Rank};
+use crate::fleet::{Fleet, Rank, Role};
 use crate::prefix::PromptIdentity;
 use crate::scheduling::{Sequence, Timeline, WaitingQueue};
 use crate::time::VirtualTime;
+use crate::traffic::RequestInfo;
 
 /// Requests on their way to a rank, in order.
 #[derive(Resource, Debug, Default)]
@@ -24,6 +26,12 @@ pub struct Placements {
 }
 
 impl Placements {
+    /// Whether nobody can be placed now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.released.is_empty()
+    }
+
     /// Lets a request in.
     pub fn arrive(&mut self, request: Entity) {
         let list = if self.destination_first { &mut self.arrived } else { &mut self.ready };
@@ -97,3 +105,35 @@ pub fn deliver(rank: &Rank, placed: Placed, at: VirtualTime) -> RouteTaken {
         overlap_blocks: placed.overlap_blocks,
     }
 }
+
+/// Writes down the decisions of routers that record them.
+pub fn record_decisions(
+    mut routers: ResMut<Routers>,
+    mut outbox: ResMut<DecisionOutbox>,
+    requests: Query<&RequestInfo>,
+) {
+    if !routers.record_decisions() {
+        return;
+    }
+    for (role, at, decision) in routers.take_decisions() {
+        let Ok(info) = requests.get(decision.request) else { continue };
+        outbox.0.push(TakenDecision { role, at, request_index: info.request_index, decision });
+    }
+}
+
+/// A decision of a router, as it was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenDecision {
+    /// The pool.
+    pub role: Role,
+    /// When.
+    pub at: VirtualTime,
+    /// The request, by order of arrival.
+    pub request_index: u64,
+    /// The decision.
+    pub decision: Decision,
+}
+
+/// Decisions that wait to be taken out of the world, in order.
+#[derive(Resource, Debug, Default)]
+pub struct DecisionOutbox(pub Vec<TakenDecision>);

@@ -103,6 +103,7 @@ impl RouterSpec {
 #[derive(Resource)]
 pub struct Routers {
     pools: Vec<PoolRouter>,
+    records: bool,
 }
 
 struct PoolRouter {
@@ -124,7 +125,7 @@ impl Routers {
             first_rank: pool.ranks.start,
             policy: spec.policy(pool.role, fleet, records),
         });
-        Self { pools: pools.collect() }
+        Self { pools: pools.collect(), records }
     }
 
     /// Whether any policy wants to hear what happens on the ranks.
@@ -165,9 +166,19 @@ impl Routers {
         feed.give_back(entries);
     }
 
+    /// Whether the policies record their decisions.
+    #[must_use]
+    pub const fn record_decisions(&self) -> bool {
+        self.records
+    }
+
     /// Takes the decisions that were made since the last call, pool by pool, in order.
-    pub fn take_decisions(&mut self) -> Vec<(Role, Vec<(VirtualTime, Decision)>)> {
-        self.pools.iter_mut().map(|pool| (pool.role, pool.policy.take_decisions())).collect()
+    pub fn take_decisions(&mut self) -> Vec<(Role, VirtualTime, Decision)> {
+        let of_pool = |pool: &mut PoolRouter| {
+            let role = pool.role;
+            pool.policy.take_decisions().into_iter().map(move |(at, decision)| (role, at, decision))
+        };
+        self.pools.iter_mut().flat_map(of_pool).collect()
     }
 
     /// Checks the books of every policy; `placed` tells how many requests each role's ranks have.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
 
-use super::components::{Ending, RankData};
+use super::components::{Ending, RankData, RankDataItem};
 use super::endings::{close_request, cut_log};
 use super::quiet::{QuietRun, quiet_passes, run_quiet, run_quiet_rank};
 use super::scheduler;
@@ -105,6 +105,8 @@ pub struct Signals {
     pub ended: Vec<Signal>,
     /// Requests whose prompt is computed and has to be handed over.
     pub prefilled: Vec<Signal>,
+    /// Whether a rank has come to the end of a pass and has something to do for hand-overs.
+    pub desks_are_due: bool,
 }
 
 /// Everything that changes when passes run or KV moves: ranks, requests and blocks.
@@ -274,6 +276,7 @@ impl PassRun<'_, '_, '_, '_, '_> {
         }
         let mut meets_world = data.desk.wants_attention();
         data.desk.attempt_is_due |= meets_world;
+        self.signals.desks_are_due |= meets_world;
         self.statistics.prefill_tokens += std::mem::take(&mut passes.prefill_tokens);
         self.feed.publish(rank, at, data.pool.events());
         let mut endings = std::mem::take(&mut passes.endings);
@@ -331,13 +334,18 @@ impl PassRun<'_, '_, '_, '_, '_> {
 
     /// Starts the pass of a worker's only rank.
     fn start_rank(&mut self, rank: u32, at: VirtualTime, limit: VirtualTime) -> Option<Started> {
-        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return None };
+        let start = self.pass_start(rank, at);
+        let mut data = self.ranks.get_mut(self.fleet.ranks[rank as usize]).ok()?;
         if !data.has_work() {
             return None;
         }
         let quiet = quiet_passes(&data);
         if quiet == 0 {
-            return self.begin_pass(rank, at).map(|end| Started { passes: 1, end });
+            let end = begin_pass(&mut data, self.requests, &mut self.blocks, self.scratch, start);
+            if data.passes.stalled {
+                self.stall(rank);
+            }
+            return end.map(|end| Started { passes: 1, end });
         }
         let stretch = run_quiet_rank(&mut data, at, limit, quiet.min(self.passes_left.max(1)));
         self.clock.note(stretch.last_start);
@@ -365,21 +373,29 @@ impl PassRun<'_, '_, '_, '_, '_> {
         started
     }
 
-    /// Starts a pass of a rank, if there is anything that it can do now. Returns its end.
-    fn begin_pass(&mut self, rank: u32, at: VirtualTime) -> Option<VirtualTime> {
-        let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return None };
-        let start = PassStart {
+    fn pass_start(&self, rank: u32, at: VirtualTime) -> PassStart {
+        PassStart {
             now_ms: at.ms(),
             passes_since_idle: self.fleet.worker_of(rank).passes_since_idle,
             notes_first_tokens: self.feed.is_enabled(),
-        };
-        let blocks = data.pool.own_rows(&mut self.blocks);
-        (scheduler(data.spec.backend).begin_pass)(&mut data, self.requests, blocks, self.scratch, start);
-        if data.passes.stalled {
-            self.clock.stalled_rank = Some(rank);
-            self.passes_left = 0;
         }
-        data.passes.in_flight.then(|| VirtualTime::from_ms(data.passes.end_ms))
+    }
+
+    /// Notes a rank that can get nothing done, and stops.
+    fn stall(&mut self, rank: u32) {
+        self.clock.stalled_rank = Some(rank);
+        self.passes_left = 0;
+    }
+
+    /// Starts a pass of a rank, if there is anything that it can do now. Returns its end.
+    fn begin_pass(&mut self, rank: u32, at: VirtualTime) -> Option<VirtualTime> {
+        let start = self.pass_start(rank, at);
+        let mut data = self.ranks.get_mut(self.fleet.ranks[rank as usize]).ok()?;
+        let end = begin_pass(&mut data, self.requests, &mut self.blocks, self.scratch, start);
+        if data.passes.stalled {
+            self.stall(rank);
+        }
+        end
     }
 
     fn begin_group_pass(&mut self, busy: &[u32], at: VirtualTime) -> Option<VirtualTime> {
@@ -417,4 +433,17 @@ impl PassRun<'_, '_, '_, '_, '_> {
         self.clock.note(stretch.last_start);
         Started { passes: stretch.passes, end: stretch.end }
     }
+}
+
+/// Starts a pass of a rank, if there is anything that it can do now. Returns its end.
+fn begin_pass(
+    data: &mut RankDataItem<'_, '_>,
+    requests: &mut Requests<'_, '_>,
+    blocks: &mut Blocks<'_>,
+    scratch: &mut Scratch,
+    start: PassStart,
+) -> Option<VirtualTime> {
+    let own_blocks = data.pool.own_rows(blocks);
+    (scheduler(data.spec.backend).begin_pass)(data, requests, own_blocks, scratch, start);
+    data.passes.in_flight.then(|| VirtualTime::from_ms(data.passes.end_ms))
 }

@@ -232,6 +232,7 @@ pub fn react_to_endings(
     mut commands: Commands,
     signals: Res<Signals>,
     mut traffic: ResMut<Traffic>,
+    mut horizon: ResMut<PassHorizon>,
     requests: Query<(&RequestInfo, &Sequence)>,
     mut sessions: Query<&mut Session>,
 ) {
@@ -255,6 +256,9 @@ pub fn react_to_endings(
         if !goes_on {
             traffic.units_in_progress -= 1;
         }
+    }
+    if let Some(signal) = signals.ended.last() {
+        horizon.next_arrival = traffic.next_arrival(signal.at);
     }
     debug_assert!(signals.ended.last().is_none_or(|signal| traffic.next_arrival(signal.at) >= signal.at));
 }
