@@ -8,20 +8,32 @@ use std::fmt::Write as _;
 use bevy_ecs::prelude::*;
 
 use crate::clock::Clock;
-use crate::fleet::{Fleet, Role};
+use crate::fleet::{Fleet, Rank, Role};
 use crate::handoff::{Handoff, HandoffDesk, Transfers};
-use crate::kv::{BlockTable, BlockUse, KvPool};
+use crate::kv::{BlockTable, BlockUse, KvPool, RadixHold};
 use crate::metrics::RequestStatistics;
-use crate::routing::{Route, Routers};
+use crate::routing::{Route, RouteTaken, Routers};
+use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{EngineSpec, PassClock, Phase, RunningBatch, Sequence, WaitingQueue};
 use crate::traffic::{RequestInfo, Traffic};
+
+type Rule = fn(&mut World) -> Result<(), String>;
+
+const RULES: [Rule; 6] = [
+    requests_are_conserved,
+    transfers_are_conserved,
+    blocks_are_conserved,
+    pages_are_conserved,
+    batches_add_up,
+    routers_add_up,
+];
 
 /// Audits a world between two instants.
 ///
 /// # Errors
 /// The first rule that is violated, and the state of every rank.
 pub fn audit(world: &mut World) -> Result<(), String> {
-    [requests_are_conserved, transfers_are_conserved, blocks_are_conserved, batches_add_up, routers_add_up]
+    RULES
         .into_iter()
         .try_for_each(|rule| rule(world))
         .map_err(|violation| format!("{violation}\n{}", state_dump(world)))
@@ -54,6 +66,36 @@ fn blocks_are_conserved(world: &mut World) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("blocks are held {holds} times, but requests list {} of them", tables + handoffs))
+}
+
+/// Every page of an SGLang-style rank is free, in the tree or in one request's hands.
+fn pages_are_conserved(world: &mut World) -> Result<(), String> {
+    let mut requests = world.query::<(&Route, &RadixHold, Option<&Handoff>, &Sequence)>();
+    let mut ranks = world.query::<(&Rank, &EngineSpec, &PassClock, &SglangRank)>();
+    for (rank, spec, passes, sglang) in ranks.iter(world) {
+        let mut holds = Vec::new();
+        // Pages that decode steps have given out, and that requests list when they leave.
+        let mut unlisted = 0;
+        for (route, hold, handoff, sequence) in requests.iter(world) {
+            let activated = handoff.is_none_or(|handoff| handoff.times.destination_activated_ms.is_some());
+            let is_at = |taken: Option<RouteTaken>| taken.is_some_and(|taken| taken.fleet_rank == rank.index);
+            let (own, other) = if activated { (route.serving, route.prefill) } else { (route.prefill, route.serving) };
+            if is_at(own) {
+                holds.push(hold);
+                if sequence.phase == Phase::Decoding {
+                    let next_pass = passes.number + u64::from(passes.in_flight && passes.logged);
+                    unlisted += sequence.len_at(next_pass).div_ceil(spec.block_size) - hold.pages();
+                }
+            }
+            if let Some(handoff) = handoff
+                && is_at(other)
+            {
+                holds.push(&handoff.hold);
+            }
+        }
+        sglang.cache.check(holds.into_iter(), unlisted)?;
+    }
+    Ok(())
 }
 
 /// No batch is too large, and its totals are those of its members.

@@ -198,13 +198,14 @@ impl RadixCache {
         self.tree.unlock(hold.last_node, hold.touched);
     }
 
-    /// Audits the pages, given all that requests hold.
+    /// Audits the pages, given all that requests hold, and `unlisted` pages that were given out for
+    /// several of them together.
     ///
     /// # Errors
     ///
     /// What does not add up.
-    pub fn check<'a>(&self, holds: impl Iterator<Item = &'a RadixHold>) -> Result<(), String> {
-        let held: u32 = holds.map(|hold| hold.private_pages).sum();
+    pub fn check<'a>(&self, holds: impl Iterator<Item = &'a RadixHold>, unlisted: u32) -> Result<(), String> {
+        let held = unlisted + holds.map(|hold| hold.private_pages).sum::<u32>();
         let RadixUsage { free, private, locked, evictable } = self.usage();
         if private != held {
             return Err(format!("{private} pages are counted as private, and requests have {held}"));
