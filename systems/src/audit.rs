@@ -14,7 +14,7 @@ use crate::kv::{BlockTable, BlockUse, KvPool, RadixHold};
 use crate::metrics::RequestStatistics;
 use crate::routing::{Route, RouteTaken, Routers};
 use crate::scheduling::sglang::SglangRank;
-use crate::scheduling::{EngineSpec, PassClock, Phase, RunningBatch, Sequence, WaitingQueue};
+use crate::scheduling::{EngineSpec, Member, PassClock, Phase, RunningBatch, Sequence, WaitingQueue};
 use crate::traffic::{RequestInfo, Traffic};
 
 type Rule = fn(&mut World) -> Result<(), String>;
@@ -71,21 +71,22 @@ fn blocks_are_conserved(world: &mut World) -> Result<(), String> {
 /// Every page of an SGLang-style rank is free, in the tree or in one request's hands.
 fn pages_are_conserved(world: &mut World) -> Result<(), String> {
     let mut requests = world.query::<(&Route, &RadixHold, Option<&Handoff>, &Sequence)>();
-    let mut ranks = world.query::<(&Rank, &EngineSpec, &PassClock, &SglangRank)>();
-    for (rank, spec, passes, sglang) in ranks.iter(world) {
-        let mut holds = Vec::new();
+    let mut ranks = world.query::<(&Rank, &EngineSpec, &RunningBatch, &PassClock, &SglangRank)>();
+    for (rank, spec, batch, passes, sglang) in ranks.iter(world) {
+        let next_pass = passes.number + u64::from(passes.in_flight && passes.logged);
         // Pages that decode steps have given out, and that requests list when they leave.
-        let mut unlisted = 0;
-        for (route, hold, handoff, sequence) in requests.iter(world) {
+        let unlisted_by = |member: &Member| {
+            let (_, hold, _, sequence) = requests.get_manual(world, member.request).ok()?;
+            Some(sequence.len_at(next_pass).div_ceil(spec.block_size) - hold.pages())
+        };
+        let unlisted = batch.members.iter().filter_map(unlisted_by).sum();
+        let mut holds = Vec::new();
+        for (route, hold, handoff, _) in requests.iter_manual(world) {
             let activated = handoff.is_none_or(|handoff| handoff.times.destination_activated_ms.is_some());
             let is_at = |taken: Option<RouteTaken>| taken.is_some_and(|taken| taken.fleet_rank == rank.index);
             let (own, other) = if activated { (route.serving, route.prefill) } else { (route.prefill, route.serving) };
             if is_at(own) {
                 holds.push(hold);
-                if sequence.phase == Phase::Decoding {
-                    let next_pass = passes.number + u64::from(passes.in_flight && passes.logged);
-                    unlisted += sequence.len_at(next_pass).div_ceil(spec.block_size) - hold.pages();
-                }
             }
             if let Some(handoff) = handoff
                 && is_at(other)
@@ -148,23 +149,27 @@ fn routers_add_up(world: &mut World) -> Result<(), String> {
 pub fn state_dump(world: &mut World) -> String {
     let mut dump = format!("at {} ms:\n", world.resource::<Clock>().now.ms());
     let ranks = world.resource::<Fleet>().ranks.clone();
-    let mut query = world.query::<(&EngineSpec, &RunningBatch, &WaitingQueue, &PassClock, &HandoffDesk, &KvPool)>();
+    let mut query = world.query::<(&EngineSpec, &RunningBatch, &WaitingQueue, &PassClock, &HandoffDesk)>();
+    let mut pools = world.query::<(&KvPool, Option<&SglangRank>)>();
     for (index, rank) in ranks.into_iter().enumerate() {
-        let Ok((spec, batch, queue, passes, desk, pool)) = query.get(world, rank) else { continue };
+        let Ok((spec, batch, queue, passes, desk)) = query.get(world, rank) else { continue };
         // Writing to a String cannot fail.
-        let _ = writeln!(
+        let _ = write!(
             dump,
-            "  rank {index} ({}): {} running ({} decode), {} waiting, {} handed over, {} want room; pass {}{}; {:?}",
+            "  rank {index} ({}): {} running ({} decode), {} waiting, {} handed over; pass {}{}; {desk:?}; ",
             spec.role.name(),
             batch.members.len(),
             batch.decoding,
             queue.requests.len(),
             queue.handed_over.len(),
-            desk.destinations.len(),
             passes.number,
             if passes.in_flight { " in flight" } else { "" },
-            pool.usage(),
         );
+        let _ = match pools.get(world, rank) {
+            Ok((_, Some(sglang))) => writeln!(dump, "{:?}", sglang.cache.usage()),
+            Ok((pool, None)) => writeln!(dump, "{:?}", pool.usage()),
+            Err(_) => writeln!(dump),
+        };
     }
     dump
 }

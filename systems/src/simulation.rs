@@ -13,7 +13,7 @@ use crate::handoff::{HandoffDesk, HandoffDesks, Transfers};
 use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics};
 use crate::order::{Handover, Order, Stage};
-use crate::routing::{DecisionOutbox, Placements, RouterFeed, Routers, TakenDecision};
+use crate::routing::{DecisionOutbox, Placements, Route, RouterFeed, Routers, TakenDecision};
 use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue};
 use crate::time::VirtualTime;
@@ -109,7 +109,11 @@ impl Simulation {
     /// As [`Self::step`].
     pub fn step_by_stages(&mut self, done: impl FnMut(Stage)) -> Result<bool, SourceError> {
         if !self.has_more() {
-            return Ok(false);
+            return if self.is_stuck() {
+                Err(self.stall("nothing happens any more, but requests are left"))
+            } else {
+                Ok(false)
+            };
         }
         self.order.run_instant(&mut self.world, done);
         self.instants += 1;
@@ -117,15 +121,24 @@ impl Simulation {
             self.world.clear_trackers();
         }
         if let Some(rank) = self.world.resource::<Clock>().stalled_rank {
-            let dump = audit::state_dump(&mut self.world);
-            let message =
-                format!("rank {rank} gets nothing done any more; this is a bug in dynosim, please report it\n{dump}");
-            return Err(message.into());
+            return Err(self.stall(&format!("rank {rank} gets nothing done any more")));
         }
         match self.world.resource_mut::<Traffic>().take_fault() {
             Some(fault) => Err(fault),
             None => Ok(true),
         }
+    }
+
+    /// Whether requests are left although nothing is going to happen, and no cut-off is the reason.
+    fn is_stuck(&mut self) -> bool {
+        let next_pass = self.world.resource::<PassQueue>().earliest_end();
+        let next = next_pass.min(self.world.resource::<PassHorizon>().next_event());
+        next == VirtualTime::NEVER && self.world.query::<&Route>().iter(&self.world).next().is_some()
+    }
+
+    fn stall(&mut self, what: &str) -> SourceError {
+        let dump = audit::state_dump(&mut self.world);
+        format!("{what}; this is a bug in dynosim, please report it\n{dump}").into()
     }
 
     /// Runs one stage alone, whether or not it has anything to do, for whoever measures it.

@@ -169,6 +169,8 @@ pub struct WaitingQueue {
     pub requests: VecDeque<Entity>,
     /// Those that came with their KV from a prefill worker, by order of arrival.
     pub handed_over: VecDeque<(u64, Entity)>,
+    /// Whether the head is a prompt that is under way, and holds its first part; SGLang only.
+    pub head_is_under_way: bool,
     /// If known, blocks that the head needs at the least; valid until the head changes or a block
     /// is published.
     pub head_needs: Option<u32>,
@@ -314,7 +316,9 @@ impl RankDataReadOnlyItem<'_, '_> {
 }
 
 fn has_work(batch: &RunningBatch, queue: &WaitingQueue, desk: &HandoffDesk) -> bool {
-    !batch.members.is_empty() || !queue.handed_over.is_empty() || (!queue.requests.is_empty() && !desk.awaits_room())
+    !batch.members.is_empty()
+        || !queue.handed_over.is_empty()
+        || (!queue.requests.is_empty() && (!desk.awaits_room() || queue.head_is_under_way))
 }
 
 impl RankDataItem<'_, '_> {

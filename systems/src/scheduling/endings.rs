@@ -63,9 +63,11 @@ pub fn cut_log(data: &mut RankDataItem<'_, '_>, requests: &Requests<'_, '_>, sta
         request.timeline.runs.first().map(|run| run.first_pass).or(open)
     };
     let in_batch = data.batch.members.iter().filter_map(|member| first_run(member.request));
-    // Preempted requests stand before all that never ran.
+    // Preempted requests stand before all that never ran, but SGLang sends them to the back.
+    let goes_to_back = data.sglang.is_some();
     let was_preempted = |request: Entity| requests.get(request).is_ok_and(|r| r.timeline.preemptions > 0);
-    let preempted = data.queue.requests.iter().copied().take_while(|&r| was_preempted(r)).filter_map(first_run);
+    let waiting = data.queue.requests.iter().copied();
+    let preempted = waiting.take_while(|&request| goes_to_back || was_preempted(request)).filter_map(first_run);
     let oldest = in_batch.chain(preempted).min().unwrap_or(number);
     data.passes.log.cut_before(oldest, |gap_ms, count| statistics.add_gap(gap_ms, count));
 }

@@ -213,12 +213,11 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
         self.rank.batch.members.len() as u64 >= u64::from(self.rank.spec.max_sequences)
     }
 
-    /// Admits whom it can: requests that wait for room first, in their order.
+    /// Admits whom it can: those that wait for room first, in their order. Those that came with their
+    /// KV need none, and would keep it from the others for ever if they had to wait behind them.
     fn admit(&mut self) {
         self.admit_waiting();
-        if self.rank.queue.requests.is_empty() || self.rank.desk.awaits_room() {
-            self.admit_handed_over();
-        }
+        self.admit_handed_over();
         if !self.throttled {
             self.rank.passes.left_waiting = !self.rank.queue.requests.is_empty();
         }

@@ -123,7 +123,7 @@ impl SglangPass<'_, '_, '_> {
     /// Chooses the prompts that this pass computes, from the head of the queue, in order.
     fn plan_prefill(&mut self) -> Vec<Planned> {
         let mut planned = Vec::new();
-        if self.queue.requests.is_empty() || !self.queue.handed_over.is_empty() || self.desk.awaits_room() {
+        if self.queue.requests.is_empty() || !self.queue.handed_over.is_empty() || self.leaves_room_to_others() {
             return planned;
         }
         self.order_queue();
@@ -137,6 +137,7 @@ impl SglangPass<'_, '_, '_> {
             match self.plan_head(head, &mut budget) {
                 Some(plan) => {
                     self.queue.requests.pop_front();
+                    self.queue.head_is_under_way = false;
                     planned.push(plan);
                     if budget.is_used_up() {
                         break;
@@ -147,6 +148,13 @@ impl SglangPass<'_, '_, '_> {
             }
         }
         planned
+    }
+
+    /// Whether prompts have to wait for requests from prefill workers that want room here. A prompt
+    /// that is under way need not if nobody else runs: it may hold the very room that they want.
+    fn leaves_room_to_others(&self) -> bool {
+        let is_alone = self.batch.members.is_empty() && self.queue.head_is_under_way;
+        self.desk.awaits_room() && !is_alone
     }
 
     fn order_queue(&mut self) {
@@ -201,6 +209,7 @@ impl SglangPass<'_, '_, '_> {
     /// Ends the head, which no pass could ever take up. The reference ends the whole run here.
     fn give_up_head(&mut self, head: Entity) {
         self.queue.requests.pop_front();
+        self.queue.head_is_under_way = false;
         let Ok(mut data) = self.requests.get_mut(head) else { return };
         let started = !data.timeline.admissions.is_empty();
         if let Some(hold) = data.hold.as_deref_mut() {
@@ -243,6 +252,7 @@ impl SglangPass<'_, '_, '_> {
         if let Some(plan) = unfinished {
             self.commit(plan.request, plan.after);
             self.queue.requests.push_front(plan.request);
+            self.queue.head_is_under_way = true;
         }
         let have_room = self.make_room_for_first_tokens(finished);
         for plan in finished {
