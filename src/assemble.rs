@@ -1,13 +1,14 @@
 //! From a configuration to a world: which values of the YAML mean what to the engine.
 
 use dynosim_schemas::config::{
-    self, BytesPerToken, Capacity, ContextLength, Prediction, PrefillLoadModel, Role, Router, Source, Timing, Worker,
+    self, Backend, BytesPerToken, Capacity, ContextLength, Prediction, PrefillLoadModel, Role, Router, SchedulePolicy,
+    Source, Timing, TransferLinks, Worker,
 };
 use dynosim_systems::deployment::{Deployment, PoolSpec};
 use dynosim_systems::handoff::TransferSpec;
 use dynosim_systems::metrics::SlaBounds;
 use dynosim_systems::routing::RouterSpec;
-use dynosim_systems::routing::kv_router::KvRouterSpec;
+use dynosim_systems::routing::kv_router::{KvRouterSpec, QueueSpec};
 use dynosim_systems::scheduling::EngineSpec;
 use dynosim_systems::time::VirtualTime;
 use dynosim_systems::timing::PassTiming;
@@ -54,17 +55,22 @@ fn pool(prediction: &Prediction, role: Role, worker: &Worker) -> Option<PoolSpec
         Timing::Fixed { prefill_ms, decode_ms } => PassTiming::Fixed { prefill_ms, decode_ms },
         Timing::Polynomial => PassTiming::Polynomial,
     };
+    // SGLang divides a chunk among the attention ranks; the others give each rank the whole budget.
+    let chunk_tokens = match prediction.engine.backend {
+        Backend::Sglang => worker.scheduler.max_batched_tokens / worker.parallelism.attention_data,
+        Backend::Vllm | Backend::Trtllm => worker.scheduler.max_batched_tokens,
+    };
     let engine = EngineSpec {
         backend: prediction.engine.backend,
         role,
         block_size: count(worker.kv_cache.block_size),
         num_blocks: count(blocks),
-        max_batched_tokens: count(worker.scheduler.max_batched_tokens),
+        max_batched_tokens: count(chunk_tokens),
         max_sequences: count(worker.scheduler.max_sequences),
         context_length: count(context_length),
         prefix_caching: worker.kv_cache.prefix_caching,
-        prefill_schedule_interval: 1,
-        longest_prefix_first: false,
+        prefill_schedule_interval: count(worker.scheduler.prefill_schedule_interval),
+        longest_prefix_first: worker.scheduler.policy == SchedulePolicy::Lpm,
         timing,
     };
     Some(PoolSpec {
@@ -88,24 +94,47 @@ fn transfer(prediction: &Prediction) -> Option<TransferSpec> {
         bytes_per_token,
         bandwidth_gb_per_second: transfer.bandwidth_gb_per_second,
         tokens: transfer.timing_mode,
-        shares_links: false,
+        shares_links: transfer.links == TransferLinks::Shared,
     })
 }
 
 fn router(prediction: &Prediction) -> Option<RouterSpec> {
-    let Router::KvRouter { prefill_load_model, overlap_score_credit, prefill_load_scale, temperature } =
-        prediction.router
+    let Router::KvRouter {
+        prefill_load_model,
+        overlap_score_credit,
+        prefill_load_scale,
+        temperature,
+        overlap_score_credit_decay,
+        decode_active_request_weight,
+        seed,
+        assume_kv_reuse,
+        track_active_blocks,
+        track_prefill_tokens,
+        queue,
+    } = prediction.router
     else {
         return Some(RouterSpec::RoundRobin);
     };
     let (role, entry) = prediction.engine.workers.roles().next()?;
     let entry = pool(prediction, role, entry)?.engine;
     Some(RouterSpec::Kv(KvRouterSpec {
+        block_size: entry.block_size,
         overlap_score_credit,
+        overlap_score_credit_decay,
         prefill_load_scale,
+        decode_active_request_weight,
         temperature,
+        seed,
+        tracks_prefill: track_prefill_tokens,
+        tracks_active_blocks: track_active_blocks,
+        shares_active_blocks: assume_kv_reuse,
+        uses_overlap: true,
         prefill_timing: (prefill_load_model == PrefillLoadModel::Aic).then_some(entry.timing),
-        ..KvRouterSpec::aggregated(entry.block_size)
+        queue: queue.map(|queue| QueueSpec {
+            threshold: queue.threshold,
+            policy: queue.policy,
+            max_batched_tokens: u64::from(entry.max_batched_tokens),
+        }),
     }))
 }
 

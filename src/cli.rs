@@ -68,6 +68,13 @@ pub struct PredictArgs {
     #[arg(long)]
     pub capture_per_request: bool,
 
+    /// Also write why the KV router sent each request where it did, to decisions.parquet
+    ///
+    /// One row for each worker that it could have chosen, with what the router knew of it
+    /// (docs/decisions.md). Needs `router.policy: kv_router`.
+    #[arg(long)]
+    pub decisions: bool,
+
     /// Also say where the run's own time went: ns per stage, passes, blocks, rows, bytes
     ///
     /// Printed below the table, and written under `profile` in prediction.json. The results stay the

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use dynosim_schemas::config::{self, Prediction, Problem, Stack};
+use dynosim_schemas::config::{self, Prediction, Problem, Router, Stack};
 use serde_json::Value;
 
 use crate::assemble;
@@ -11,8 +11,8 @@ use crate::cli::{Format, PredictArgs, StackArg};
 use crate::error::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{
-    KnownOutput, OutputFolder, Provenance, Report, RowSink, WallClock, file_metadata, summary_line, summary_table,
-    to_pretty_json,
+    KnownOutput, OutputFolder, Provenance, Report, RowSink, Sinks, WallClock, file_metadata, summary_line,
+    summary_table, to_pretty_json,
 };
 use crate::run::{self, RunOptions, RunResult};
 
@@ -31,17 +31,24 @@ pub fn predict(
     print: impl FnOnce(&str) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let prediction = load_config(args)?;
+    if args.decisions && !matches!(prediction.router, Router::KvRouter { .. }) {
+        return Err(CommandError::usage(
+            "--decisions: a `round_robin` router decides nothing; set `router.policy: kv_router`, or leave the flag out",
+        ));
+    }
     let folder = OutputFolder::prepare(&args.output_dir, args.overwrite)?;
-    let Some(deployment) = assemble::deployment(&prediction) else {
+    let Some(mut deployment) = assemble::deployment(&prediction) else {
         return Err(CommandError::usage("the configuration names something that is not simulated yet"));
     };
+    deployment.records_decisions = args.decisions;
     let resolved = resolved_config(&prediction)?;
     let config_digest = blake3::hash(resolved.to_string().as_bytes()).to_hex().to_string();
     let metadata = file_metadata(env!("CARGO_PKG_VERSION"), SCHEMA_VERSION, &config_digest);
     let new_sink = || {
         let parquet = folder.partial(KnownOutput::RequestsParquet)?;
         let jsonl = args.capture_per_request.then(|| folder.partial(KnownOutput::RequestsJsonl)).transpose()?;
-        RowSink::start(parquet, jsonl, &metadata)
+        let decisions = args.decisions.then(|| folder.partial(KnownOutput::DecisionsParquet)).transpose()?;
+        Sinks::new(RowSink::start(parquet, jsonl, &metadata)?, decisions, &metadata)
     };
 
     let started = Instant::now();
@@ -53,7 +60,8 @@ pub fn predict(
 
     if let Some(profile) = &mut profile {
         let read = inputs.iter().map(|input| input.bytes).sum();
-        let written = rows.stats.parquet_bytes + rows.stats.jsonl_bytes.unwrap_or(0);
+        let written =
+            rows.stats.parquet_bytes + rows.stats.jsonl_bytes.unwrap_or(0) + rows.decisions_bytes.unwrap_or(0);
         profile.set_traffic(rows.stats.rows, read, written);
     }
     let provenance = Provenance {

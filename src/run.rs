@@ -10,7 +10,7 @@ use dynosim_systems::traffic::{SourceError, Traffic};
 use crate::assemble::{self, OpenedSource};
 use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
-use crate::output::{InputFile, OutputError, RowSink};
+use crate::output::{InputFile, OutputError, Sinks};
 use crate::profile::Profile;
 use crate::progress::ProgressDisplay;
 use crate::traces::{NeedsWholeFile, TraceError, TraceThread};
@@ -41,7 +41,7 @@ pub struct RunResult {
     /// What else a reader of the figures should know.
     pub notes: Vec<String>,
     /// The rows, complete but not yet published.
-    pub sink: RowSink,
+    pub sink: Sinks,
     /// Where the run's own time went, if that was asked for.
     pub profile: Option<Profile>,
 }
@@ -73,7 +73,7 @@ pub fn run(
     deployment: &Deployment,
     interrupt: &Interrupt,
     options: RunOptions,
-    new_sink: impl Fn() -> Result<RowSink, OutputError>,
+    new_sink: impl Fn() -> Result<Sinks, OutputError>,
 ) -> Result<RunResult, CommandError> {
     for whole in [false, true] {
         match attempt(prediction, deployment, interrupt, options, new_sink()?, whole) {
@@ -90,7 +90,7 @@ fn attempt(
     deployment: &Deployment,
     interrupt: &Interrupt,
     options: RunOptions,
-    mut sink: RowSink,
+    mut sink: Sinks,
     whole: bool,
 ) -> Result<RunResult, Stopped> {
     let mut profile = options.profiled.then(Profile::default);
@@ -109,6 +109,7 @@ fn attempt(
     }
     let (summary, sketched) = simulation.finish();
     let last_rows = simulation.take_rows();
+    let last_decisions = simulation.take_decisions();
     if let Some(profile) = &mut profile {
         profile.set_work(simulation.work_done());
     }
@@ -117,6 +118,7 @@ fn attempt(
     let inputs = join_reader(prediction, reader)?;
     played?;
     sink.send(last_rows)?;
+    sink.send_decisions(last_decisions)?;
     let notes = sketched.into_iter().map(sketch_note).collect();
     Ok(RunResult { summary, inputs, notes, sink, profile })
 }
@@ -127,7 +129,7 @@ fn play(
     interrupt: &Interrupt,
     mut profile: Option<&mut Profile>,
     options: RunOptions,
-    sink: &mut RowSink,
+    sink: &mut Sinks,
 ) -> Result<(), Stopped> {
     let mut looks = 0_u32;
     let mut display = ProgressDisplay::new(prediction.traffic.request_count());
@@ -156,7 +158,7 @@ fn play(
 fn step_a_while(
     simulation: &mut Simulation,
     mut profile: Option<&mut Profile>,
-    sink: &mut RowSink,
+    sink: &mut Sinks,
 ) -> Result<bool, Stopped> {
     for _ in 0..STEPS_PER_LOOK {
         let stepped = match profile.as_deref_mut() {
@@ -173,6 +175,7 @@ fn step_a_while(
             sink.send(simulation.take_rows())?;
         }
     }
+    sink.send_decisions(simulation.take_decisions())?;
     Ok(true)
 }
 

@@ -141,12 +141,9 @@ fn a_trace_cannot_be_sent_at_a_rate() {
 #[test]
 fn what_is_not_simulated_yet_is_refused_rather_than_ignored() {
     let cases = [
-        ("engine.backend=sglang", "`backend: sglang` is not available yet; use `vllm`"),
-        ("engine.backend=trtllm", "`backend: trtllm` is not available yet; use `vllm`"),
         ("engine.context_length=max", "`context_length: max` is not available yet"),
         ("engine.workers.aggregated.timing={type: default}", "`timing: {type: default}` is not available yet"),
         ("engine.workers.aggregated.kv_cache.capacity={type: default}", "`capacity: {type: default}` is not available"),
-        ("engine.workers.aggregated.parallelism.attention_data=2", "`attention_data > 1` is not available yet"),
         ("planner={policy: enabled, enable_throughput_scaling: false}", "`policy: enabled` is not available yet"),
     ];
     for (assignment, message) in cases {
@@ -155,11 +152,31 @@ fn what_is_not_simulated_yet_is_refused_rather_than_ignored() {
 }
 
 #[test]
-fn the_kv_router_is_not_simulated_yet() {
+fn deployments_that_cannot_be_are_refused_with_the_reason() {
+    let worker = "engine.workers.aggregated";
+    let cases = [
+        ("router.policy=kv_router", "`kv_router` needs more than one worker to choose from"),
+        ("router={policy: kv_router, queue: {}}", "router.queue.threshold: is required"),
+        ("router={policy: round_robin, seed: 3}", "`seed` does not go with `round_robin`"),
+        (&format!("{worker}.scheduler.policy=lpm"), "only sglang orders waiting requests"),
+        (&format!("{worker}.scheduler.prefill_schedule_interval=2"), "only vllm with `attention_data` above 1"),
+    ];
+    for (assignment, message) in cases {
+        override_refused(assignment, &[message]);
+    }
+}
+
+#[test]
+fn sglang_chunks_are_whole_blocks() {
     let desk = Desk::new();
     let mut command = predict(&desk.config(&sound()), &desk.out());
-    command.args(["--set", "engine.workers.aggregated.parallelism.replicas=2", "--set", "router.policy=kv_router"]);
-    refused(&desk, &mut command, USAGE, &["--set router.policy: `policy: kv_router` is not available yet"]);
+    command.args([
+        "--set",
+        "engine.backend=sglang",
+        "--set",
+        "engine.workers.aggregated.scheduler.max_batched_tokens=100",
+    ]);
+    refused(&desk, &mut command, USAGE, &["scheduler.max_batched_tokens", "use a multiple of 64"]);
 }
 
 #[test]

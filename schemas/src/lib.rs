@@ -4,6 +4,8 @@
 //! runs nothing and prints nothing.
 
 pub mod config;
+pub mod decision_row;
 pub mod request_row;
 pub mod summary;
+pub mod table;
 pub mod trace;

@@ -6,6 +6,7 @@
 use smallvec::SmallVec;
 
 use crate::config::Role;
+use crate::table::{BOOL, Cell, Column, FLOAT, INT, TEXT, TableRow, column, count};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,72 +238,9 @@ impl RequestRow {
     }
 }
 
-/// One value of a row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cell<'a> {
-    /// A count or an index.
-    Int(Option<i64>),
-    /// A time or a rate.
-    Float(Option<f64>),
-    /// A name.
-    Text(Option<&'a str>),
-    /// A yes or no.
-    Bool(Option<bool>),
-}
-
-/// A column's type, as pandas and DuckDB see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnKind {
-    /// 64-bit signed integer.
-    Int,
-    /// 64-bit float.
-    Float,
-    /// UTF-8 text.
-    Text,
-    /// Boolean.
-    Bool,
-}
-
-/// One column of the per-request table.
-pub struct Column {
-    /// Its name; the unit comes last.
-    pub name: &'static str,
-    /// Its type.
-    pub kind: ColumnKind,
-    /// Whether it can be null.
-    pub nullable: bool,
-    /// Its unit, or `-`.
-    pub unit: &'static str,
-    /// What it means, and when it is null.
-    pub meaning: &'static str,
-    /// Reads the value from a row.
-    pub read: fn(&RequestRow) -> Cell<'_>,
-}
-
-/// Shorthand for the table below: `nullable` is the only thing that a kind does not imply.
-const fn column(
-    name: &'static str,
-    kind: ColumnKind,
-    nullable: bool,
-    unit: &'static str,
-    meaning: &'static str,
-    read: fn(&RequestRow) -> Cell<'_>,
-) -> Column {
-    Column { name, kind, nullable, unit, meaning, read }
-}
-
-const INT: ColumnKind = ColumnKind::Int;
-const FLOAT: ColumnKind = ColumnKind::Float;
-const TEXT: ColumnKind = ColumnKind::Text;
-const BOOL: ColumnKind = ColumnKind::Bool;
-
-fn count(value: Option<u64>) -> Cell<'static> {
-    Cell::Int(value.map(|v| v as i64))
-}
-
 /// The columns of `requests.parquet`, in order.
 #[rustfmt::skip]
-pub const COLUMNS: &[Column] = &[
+pub const COLUMNS: &[Column<RequestRow>] = &[
     column("request_index", INT, false, "-", "Order of arrival, from 0. Rows are sorted by it.", |r| count(Some(r.request_index))),
     column("request_id", TEXT, true, "-", "The trace's `request_id`; null when the source gives none.", |r| Cell::Text(r.request_id.as_deref())),
     column("session_id", TEXT, true, "-", "The trace's `session_id`; null when the source gives none.", |r| Cell::Text(r.session_id.as_deref())),
@@ -344,6 +282,13 @@ pub const COLUMNS: &[Column] = &[
     column("preemptions", INT, false, "-", "Times it lost its KV blocks to another request and had to start over.", |r| count(Some(r.preemptions.into()))),
     column("sla_met", BOOL, true, "-", "Whether it met every bound of `evaluation.sla`; null without an SLA, or unless completed.", |r| Cell::Bool(r.sla_met)),
 ];
+
+impl TableRow for RequestRow {
+    const NAME: &'static str = "request";
+    const COLUMNS: &'static [Column<Self>] = COLUMNS;
+    const SORTED_BY: &'static str = "request_index";
+    const UNIQUE_TEXT: &'static [&'static str] = &["request_id"];
+}
 
 /// Every value of the `reason` column, with its meaning, for the documentation.
 #[rustfmt::skip]

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use dynosim_schemas::request_row::{COLUMNS, ColumnKind, REASONS};
+use dynosim_schemas::decision_row::DECISION_COLUMNS;
+use dynosim_schemas::request_row::{COLUMNS, REASONS};
+use dynosim_schemas::table::{Column, ColumnKind};
 
 /// What a reader has to know before the tables.
 const INTRODUCTION: &str = "\
@@ -52,19 +54,48 @@ DuckDB shows them with `SELECT decode(key), decode(value) FROM parquet_kv_metada
 #[must_use]
 pub fn requests_doc() -> String {
     let mut text = INTRODUCTION.to_owned();
-    text.push_str("\n## Columns\n\n| column | type | unit | meaning |\n| --- | --- | --- | --- |\n");
-    for column in COLUMNS {
-        let null = if column.nullable { ", or null" } else { "" };
-        let (kind, meaning) = (kind_name(column.kind), in_table(column.meaning));
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| `{}` | {kind}{null} | {} | {meaning} |", column.name, in_table(column.unit));
-    }
+    push_columns(&mut text, COLUMNS);
     text.push_str("\n## Reasons\n\n| `reason` | `status` | meaning |\n| --- | --- | --- |\n");
     for (reason, status, meaning) in REASONS {
         let _ = writeln!(text, "| `{}` | `{}` | {} |", reason.as_str(), status.as_str(), in_table(meaning));
     }
     text.push_str(METADATA);
     text
+}
+
+/// What `decisions.parquet` is, for its documentation.
+const DECISIONS_INTRODUCTION: &str = "# decisions.parquet
+
+<!-- Generated from `DECISION_COLUMNS` in schemas/src/decision_row.rs. Change it there, then run
+     `UPDATE=1 cargo test --test output_docs`. -->
+
+Why the KV router sent each request where it did: with `--decisions`, one row for each worker (and rank) that the router
+could have chosen. Times are milliseconds of virtual time.
+
+```sql
+-- DuckDB: requests that did not go where most of their prompt was cached, and what that saved elsewhere
+SELECT request_index, max(overlap_blocks) AS best, max(overlap_blocks) FILTER (chosen) AS taken, min(cost) AS cost
+FROM 'aisimulate-output/decisions.parquet'
+GROUP BY decision_index, request_index HAVING taken < best;
+```
+";
+
+/// The text of `docs/decisions.md`.
+#[must_use]
+pub fn decisions_doc() -> String {
+    let mut text = DECISIONS_INTRODUCTION.to_owned();
+    push_columns(&mut text, DECISION_COLUMNS);
+    text
+}
+
+fn push_columns<R>(text: &mut String, columns: &[Column<R>]) {
+    text.push_str("\n## Columns\n\n| column | type | unit | meaning |\n| --- | --- | --- | --- |\n");
+    for column in columns {
+        let null = if column.nullable { ", or null" } else { "" };
+        let (kind, meaning) = (kind_name(column.kind), in_table(column.meaning));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{}` | {kind}{null} | {} | {meaning} |", column.name, in_table(column.unit));
+    }
 }
 
 const fn kind_name(kind: ColumnKind) -> &'static str {

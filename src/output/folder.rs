@@ -22,13 +22,15 @@ pub enum KnownOutput {
     RequestsParquet,
     /// The same, as one JSON object a line.
     RequestsJsonl,
+    /// The router's decisions.
+    DecisionsParquet,
     /// The report.
     Prediction,
 }
 
 impl KnownOutput {
     /// All of them, in order of publication.
-    pub const ALL: [Self; 3] = [Self::RequestsParquet, Self::RequestsJsonl, Self::Prediction];
+    pub const ALL: [Self; 4] = [Self::RequestsParquet, Self::RequestsJsonl, Self::DecisionsParquet, Self::Prediction];
 
     /// The name within the output folder.
     #[must_use]
@@ -36,6 +38,7 @@ impl KnownOutput {
         match self {
             Self::RequestsParquet => "requests.parquet",
             Self::RequestsJsonl => "requests.jsonl",
+            Self::DecisionsParquet => "decisions.parquet",
             Self::Prediction => "prediction.json",
         }
     }

@@ -2,7 +2,8 @@
 
 use std::io::{self, BufWriter, Write};
 
-use dynosim_schemas::request_row::{Admission, COLUMNS, Cell, Column, RequestRow};
+use dynosim_schemas::request_row::{Admission, COLUMNS, RequestRow};
+use dynosim_schemas::table::{Cell, Column};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// The one field that the Parquet table has no column for.
@@ -44,7 +45,7 @@ impl<W: Write> JsonlRows<W> {
 
 /// A field of a line.
 enum Field {
-    Column(&'static Column),
+    Column(&'static Column<RequestRow>),
     History,
 }
 

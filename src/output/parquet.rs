@@ -1,4 +1,4 @@
-//! The per-request table as a Parquet file, written while the simulation runs.
+//! A table as a Parquet file, written while the simulation runs.
 //!
 //! Rows are gathered column by column and go out as one row group whenever enough of them are there. The buffers are
 //! then used again, so that memory stays the same however long the run is.
@@ -6,7 +6,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use dynosim_schemas::request_row::{COLUMNS, Cell, Column, ColumnKind, RequestRow};
+use dynosim_schemas::request_row::RequestRow;
+use dynosim_schemas::table::{Cell, Column, ColumnKind, TableRow};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -41,25 +42,25 @@ pub fn file_metadata(version: &str, schema_version: &str, config_digest: &str) -
 /// Writes rows to a Parquet file in the order in which they come.
 ///
 /// The same rows and metadata give the same bytes.
-pub struct ParquetRows<W: Write + Send> {
+pub struct ParquetRows<W: Write + Send, R: TableRow = RequestRow> {
     writer: SerializedFileWriter<Slot<W>>,
     /// Rows that are not in `columns` yet: a column is filled faster from many rows than many columns from a row.
-    pending: Vec<RequestRow>,
+    pending: Vec<R>,
     columns: Vec<Buffer>,
     rows: usize,
     text_bytes: usize,
 }
 
-impl<W: Write + Send> ParquetRows<W> {
+impl<W: Write + Send, R: TableRow> ParquetRows<W, R> {
     /// Starts a file. To `metadata` is added what every column means.
     ///
     /// # Errors
     ///
     /// If the start of the file cannot be written.
     pub fn new(output: W, metadata: &[(String, String)]) -> io::Result<Self> {
-        let properties = Arc::new(properties(metadata)?);
-        let writer = SerializedFileWriter::new(Slot(Some(output)), schema()?, properties).map_err(to_io)?;
-        let columns = COLUMNS.iter().map(Buffer::new).collect();
+        let properties = Arc::new(properties::<R>(metadata)?);
+        let writer = SerializedFileWriter::new(Slot(Some(output)), schema::<R>()?, properties).map_err(to_io)?;
+        let columns = R::COLUMNS.iter().map(Buffer::new).collect();
         Ok(Self { writer, pending: Vec::with_capacity(PENDING_ROWS), columns, rows: 0, text_bytes: 0 })
     }
 
@@ -68,7 +69,7 @@ impl<W: Write + Send> ParquetRows<W> {
     /// # Errors
     ///
     /// If a row group was full and could not be written.
-    pub fn push(&mut self, row: RequestRow) -> io::Result<()> {
+    pub fn push(&mut self, row: R) -> io::Result<()> {
         self.pending.push(row);
         if self.pending.len() >= PENDING_ROWS { self.transpose() } else { Ok(()) }
     }
@@ -91,7 +92,7 @@ impl<W: Write + Send> ParquetRows<W> {
 
     /// Moves the pending rows into the columns, and these into the file when they are full.
     fn transpose(&mut self) -> io::Result<()> {
-        for (column, buffer) in COLUMNS.iter().zip(&mut self.columns) {
+        for (column, buffer) in R::COLUMNS.iter().zip(&mut self.columns) {
             self.text_bytes += buffer.extend(column, &self.pending)?;
         }
         self.rows += self.pending.len();
@@ -146,7 +147,7 @@ enum Values {
 }
 
 impl Buffer {
-    fn new(column: &Column) -> Self {
+    fn new<R>(column: &Column<R>) -> Self {
         let values = match column.kind {
             ColumnKind::Int => Values::Int(Vec::new()),
             ColumnKind::Float => Values::Float(Vec::new()),
@@ -157,7 +158,7 @@ impl Buffer {
     }
 
     /// Adds the values of `rows`, and returns how many bytes of text that took.
-    fn extend(&mut self, column: &Column, rows: &[RequestRow]) -> io::Result<usize> {
+    fn extend<R>(&mut self, column: &Column<R>, rows: &[R]) -> io::Result<usize> {
         let levels = self.levels.as_mut();
         let cells = rows.iter().map(column.read);
         match &mut self.values {
@@ -203,8 +204,8 @@ impl Buffer {
 }
 
 /// Gives each value to `push` and notes each null in `levels`. A cell of another type comes as `Err`.
-fn extend<T>(
-    column: &Column,
+fn extend<R, T>(
+    column: &Column<R>,
     cells: impl Iterator<Item = Result<Option<T>, ()>>,
     levels: Option<&mut Vec<i16>>,
     mut push: impl FnMut(T),
@@ -291,10 +292,10 @@ impl TextValues {
     }
 }
 
-/// The Parquet schema of [`COLUMNS`].
-fn schema() -> io::Result<TypePtr> {
-    let mut fields = Vec::with_capacity(COLUMNS.len());
-    for column in COLUMNS {
+/// The Parquet schema of a kind of row.
+fn schema<R: TableRow>() -> io::Result<TypePtr> {
+    let mut fields = Vec::with_capacity(R::COLUMNS.len());
+    for column in R::COLUMNS {
         let (physical, logical) = match column.kind {
             ColumnKind::Int => (PhysicalType::INT64, None),
             ColumnKind::Float => (PhysicalType::DOUBLE, None),
@@ -309,10 +310,10 @@ fn schema() -> io::Result<TypePtr> {
             .map_err(to_io)?;
         fields.push(Arc::new(field));
     }
-    Ok(Arc::new(Type::group_type_builder("request").with_fields(fields).build().map_err(to_io)?))
+    Ok(Arc::new(Type::group_type_builder(R::NAME).with_fields(fields).build().map_err(to_io)?))
 }
 
-fn properties(metadata: &[(String, String)]) -> io::Result<WriterProperties> {
+fn properties<R: TableRow>(metadata: &[(String, String)]) -> io::Result<WriterProperties> {
     let level = ZstdLevel::try_new(1).map_err(to_io)?;
     let mut builder = WriterProperties::builder()
         // Without the version of the Parquet library, which says nothing about the content.
@@ -321,31 +322,31 @@ fn properties(metadata: &[(String, String)]) -> io::Result<WriterProperties> {
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_write_batch_size(BATCH)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_key_value_metadata(Some(key_values(metadata)))
-        .set_sorting_columns(sorting());
-    for column in COLUMNS {
+        .set_key_value_metadata(Some(key_values::<R>(metadata)))
+        .set_sorting_columns(sorting::<R>());
+    for column in R::COLUMNS {
         let path = ColumnPath::from(column.name);
         if column.kind == ColumnKind::Int {
             builder = builder.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);
         }
-        if matches!(column.kind, ColumnKind::Int | ColumnKind::Float) || column.name == "request_id" {
+        if matches!(column.kind, ColumnKind::Int | ColumnKind::Float) || R::UNIQUE_TEXT.contains(&column.name) {
             builder = builder.set_column_dictionary_enabled(path, false);
         }
     }
     Ok(builder.build())
 }
 
-fn key_values(metadata: &[(String, String)]) -> Vec<KeyValue> {
+fn key_values<R: TableRow>(metadata: &[(String, String)]) -> Vec<KeyValue> {
     let file = metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-    let columns = COLUMNS
+    let columns = R::COLUMNS
         .iter()
         .map(|c| KeyValue::new(format!("dynosim.column.{}", c.name), format!("{}; {}", c.unit, c.meaning)));
     file.chain(columns).collect()
 }
 
-/// Tells readers that the rows are sorted by `request_index`.
-fn sorting() -> Option<Vec<SortingColumn>> {
-    let index = COLUMNS.iter().position(|c| c.name == "request_index")?;
+/// Tells readers what the rows are sorted by.
+fn sorting<R: TableRow>() -> Option<Vec<SortingColumn>> {
+    let index = R::COLUMNS.iter().position(|c| c.name == R::SORTED_BY)?;
     let column_idx = i32::try_from(index).ok()?;
     Some(vec![SortingColumn { column_idx, descending: false, nulls_first: false }])
 }
@@ -361,7 +362,7 @@ fn to_io(error: ParquetError) -> io::Error {
     }
 }
 
-fn malformed(column: &Column, what: &str) -> io::Error {
+fn malformed<R>(column: &Column<R>, what: &str) -> io::Error {
     let text = format!("column `{}` was given {what}, against its description", column.name);
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
@@ -370,6 +371,7 @@ fn malformed(column: &Column, what: &str) -> io::Error {
 mod tests {
     use std::fs::File;
 
+    use dynosim_schemas::request_row::COLUMNS;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
 
@@ -495,7 +497,7 @@ mod tests {
     fn full_disk_is_an_error_of_its_kind_at_any_point() {
         let whole = file_of((0..2000).map(mixed_row)).len();
         for room in (0..whole).step_by(997).chain([whole - 1]) {
-            let file = ParquetRows::new(Disk::new(room), &file_metadata("0.1.0", "1", "digest"));
+            let file = ParquetRows::<_, RequestRow>::new(Disk::new(room), &file_metadata("0.1.0", "1", "digest"));
             let outcome = file.and_then(|mut file| {
                 (0..2000).try_for_each(|index| file.push(mixed_row(index)))?;
                 file.finish().map(drop)

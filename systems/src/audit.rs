@@ -70,7 +70,7 @@ fn blocks_are_conserved(world: &mut World) -> Result<(), String> {
 
 /// Every page of an SGLang-style rank is free, in the tree or in one request's hands.
 fn pages_are_conserved(world: &mut World) -> Result<(), String> {
-    let mut requests = world.query::<(&Route, &RadixHold, Option<&Handoff>, &Sequence)>();
+    let requests = world.query::<(&Route, &RadixHold, Option<&Handoff>, &Sequence)>();
     let mut ranks = world.query::<(&Rank, &EngineSpec, &RunningBatch, &PassClock, &SglangRank)>();
     for (rank, spec, batch, passes, sglang) in ranks.iter(world) {
         let next_pass = passes.number + u64::from(passes.in_flight && passes.logged);

@@ -2,6 +2,7 @@
 
 use bevy_ecs::prelude::*;
 use dynosim_schemas::config::Backend;
+use dynosim_schemas::decision_row::DecisionRow;
 use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 
@@ -13,7 +14,7 @@ use crate::handoff::{HandoffDesk, HandoffDesks, Transfers};
 use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics};
 use crate::order::{Handover, Order, Stage};
-use crate::routing::{DecisionOutbox, Placements, Route, RouterFeed, Routers, TakenDecision};
+use crate::routing::{DecisionOutbox, Placements, Route, RouterFeed, Routers};
 use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue};
 use crate::time::VirtualTime;
@@ -160,8 +161,8 @@ impl Simulation {
     }
 
     /// Takes the router's decisions since the last call, if they are recorded.
-    pub fn take_decisions(&mut self) -> Vec<TakenDecision> {
-        std::mem::take(&mut self.world.resource_mut::<DecisionOutbox>().0)
+    pub fn take_decisions(&mut self) -> Vec<DecisionRow> {
+        std::mem::take(&mut self.world.resource_mut::<DecisionOutbox>().rows)
     }
 
     /// Number of rows that [`Self::take_rows`] would give.

@@ -29,14 +29,14 @@ use self::fields::Fields;
 
 pub use self::availability::not_available_yet;
 pub use self::engine::{
-    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, Mode, Parallelism, Role, Scheduler,
-    Timing, TransferTiming, Worker, Workers,
+    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, Mode, Parallelism, Role,
+    SchedulePolicy, Scheduler, Timing, TransferLinks, TransferTiming, Worker, Workers,
 };
 pub use self::evaluation::{Evaluation, Sla};
 pub use self::overrides::{Override, parse_override};
 pub use self::planner::{LoadPredictor, Planner, PlannerPolicy, PlannerTarget};
 pub use self::problem::Problem;
-pub use self::router::{PrefillLoadModel, Router};
+pub use self::router::{PrefillLoadModel, QueuePolicy, Router, RouterQueue};
 pub use self::schema::json_schema;
 pub use self::traffic::{Load, Session, Source, Stop, TraceFormat, Traffic};
 

@@ -200,7 +200,9 @@ fn the_resolved_form_loads_again() {
     for assignments in [
         &[][..],
         &[planner, sla],
-        &["router={policy: kv_router, temperature: 0.25, prefill_load_model: {type: aic}}"],
+        &["router={policy: kv_router, temperature: 0.25, prefill_load_model: {type: ais}, seed: 7}"],
+        &["router={policy: kv_router, queue: {threshold: 0.5, policy: wspt}, assume_kv_reuse: false}"],
+        &["engine.backend=sglang", "engine.workers.aggregated.scheduler.policy=lpm"],
         &["engine.model='null'", "engine.backend_version='1.10'", "engine.context_length=max"],
         &["traffic={source: {type: trace, paths: ['a: b', '#c'], format: dynamo}, load: {type: concurrency}}"],
         &["traffic.load={type: poisson, requests_per_second: 1.1, seed: 18446744073709551615}"],
@@ -229,19 +231,16 @@ fn what_is_not_available_yet_is_named() {
     let planner = "planner={policy: enabled}";
     let worker = "engine.workers.aggregated";
     for (assignment, path) in [
-        ("engine.backend=sglang", "engine.backend"),
-        ("engine.backend=trtllm", "engine.backend"),
-        ("router.policy=kv_router", "router.policy"),
         (planner, "planner.policy"),
         (trace, "traffic.source.format"),
-        (&format!("{worker}.parallelism.attention_data=2"), "engine.workers.aggregated.parallelism.attention_data"),
         (&format!("{worker}.timing={{}}"), "engine.workers.aggregated.timing"),
         (&format!("{worker}.kv_cache.capacity={{}}"), "engine.workers.aggregated.kv_cache.capacity"),
         ("engine.context_length=max", "engine.context_length"),
     ] {
         assert_eq!(missing(BASE, &[assignment]).as_deref(), Some(path), "{assignment}");
     }
-    assert_eq!(missing(DISAGGREGATED, &[]).as_deref(), Some("engine.mode"));
+    let transfer = "engine.kv_transfer.bandwidth_gb_per_second=64";
+    assert_eq!(missing(DISAGGREGATED, &[transfer]).as_deref(), Some("engine.kv_transfer.bytes_per_token"));
     assert_eq!(missing(BASE, &[]), None);
 }
 
@@ -250,6 +249,10 @@ fn what_is_available_is_not_named() {
     for assignment in [
         "engine.workers.aggregated.parallelism={tensor: 2, pipeline: 2, moe_tensor: 2, moe_expert: 2}",
         "engine.workers.aggregated.startup_seconds=30",
+        "engine.workers.aggregated.parallelism.attention_data=2",
+        "engine.backend=sglang",
+        "engine.backend=trtllm",
+        "router={policy: kv_router, prefill_load_model: {type: aic}}",
         "engine.backend_version='0.11'",
         "evaluation.sla.e2e_ms=50",
         "planner.policy=disabled",

@@ -1,6 +1,7 @@
 //! Gives requests their places.
 
 use bevy_ecs::prelude::*;
+use dynosim_schemas::decision_row::DecisionRow;
 
 use super::kv_router::Decision;
 use super::policy::Released;
@@ -106,6 +107,36 @@ pub fn deliver(rank: &Rank, placed: Placed, at: VirtualTime) -> RouteTaken {
     }
 }
 
+/// Decisions that wait to be taken out of the world, in order.
+#[derive(Resource, Debug, Default)]
+pub struct DecisionOutbox {
+    /// The rows.
+    pub rows: Vec<DecisionRow>,
+    decisions: u64,
+}
+
+impl DecisionOutbox {
+    /// Writes a decision down, row by row.
+    fn add(&mut self, pool: Role, at: VirtualTime, request_index: u64, decision: &Decision) {
+        let decision_index = self.decisions;
+        self.decisions += 1;
+        self.rows.extend(decision.candidates.iter().map(|candidate| DecisionRow {
+            decision_index,
+            request_index,
+            at_ms: at.ms(),
+            pool,
+            queued_at_ms: decision.queued_at_ms,
+            worker_id: candidate.worker_id,
+            rank: candidate.rank,
+            overlap_blocks: candidate.overlap_blocks,
+            prefill_tokens: candidate.prefill_tokens,
+            decode_blocks: candidate.decode_blocks,
+            cost: candidate.cost,
+            chosen: candidate.target == decision.target,
+        }));
+    }
+}
+
 /// Writes down the decisions of routers that record them.
 pub fn record_decisions(
     mut routers: ResMut<Routers>,
@@ -116,24 +147,8 @@ pub fn record_decisions(
         return;
     }
     for (role, at, decision) in routers.take_decisions() {
-        let Ok(info) = requests.get(decision.request) else { continue };
-        outbox.0.push(TakenDecision { role, at, request_index: info.request_index, decision });
+        if let Ok(info) = requests.get(decision.request) {
+            outbox.add(role, at, info.request_index, &decision);
+        }
     }
 }
-
-/// A decision of a router, as it was taken.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TakenDecision {
-    /// The pool.
-    pub role: Role,
-    /// When.
-    pub at: VirtualTime,
-    /// The request, by order of arrival.
-    pub request_index: u64,
-    /// The decision.
-    pub decision: Decision,
-}
-
-/// Decisions that wait to be taken out of the world, in order.
-#[derive(Resource, Debug, Default)]
-pub struct DecisionOutbox(pub Vec<TakenDecision>);

@@ -250,6 +250,25 @@ pub struct Scheduler {
     /// Sequences that run at once. 256 by default, 1 for prefill workers.
     #[schemars(default, transform = no_default, range(min = 1, max = MAX_TOKENS))]
     pub max_sequences: u64,
+    /// Which waiting request goes first; only sglang knows another order than that of arrival. Not in the reference's
+    /// file.
+    #[schemars(default)]
+    pub policy: SchedulePolicy,
+    /// While requests decode, only every so many passes compute prompts. For vllm with `attention_data` above 1. Not
+    /// in the reference's file.
+    #[schemars(default = "default_interval", range(min = 1, max = MAX_TOKENS))]
+    pub prefill_schedule_interval: u64,
+}
+
+/// Which waiting request goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SchedulePolicy {
+    /// The one that came first.
+    #[default]
+    Fifo,
+    /// The one with the longest cached prefix.
+    Lpm,
 }
 
 /// The KV cache of each rank.
@@ -320,6 +339,20 @@ pub struct KvTransfer {
     /// Which tokens are moved.
     #[schemars(default)]
     pub timing_mode: TransferTiming,
+    /// Whether transfers get in each other's way. Not in the reference's file.
+    #[schemars(default)]
+    pub links: TransferLinks,
+}
+
+/// Whether transfers get in each other's way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferLinks {
+    /// Each has the whole bandwidth.
+    #[default]
+    Independent,
+    /// Those out of one prefill worker share it, and so do those into one decode worker.
+    Shared,
 }
 
 /// Size of one token's KV.
@@ -367,7 +400,12 @@ pub enum TransferTiming {
 impl Scheduler {
     fn of_schema() -> Self {
         let max_sequences = Role::Aggregated.default_max_sequences();
-        Self { max_batched_tokens: default_max_batched_tokens(), max_sequences }
+        Self {
+            max_batched_tokens: default_max_batched_tokens(),
+            max_sequences,
+            policy: SchedulePolicy::Fifo,
+            prefill_schedule_interval: default_interval(),
+        }
     }
 }
 
@@ -389,6 +427,10 @@ impl Capacity {
 
 fn default_max_batched_tokens() -> u64 {
     8192
+}
+
+fn default_interval() -> u64 {
+    1
 }
 
 fn default_prefix_caching() -> bool {

@@ -1,8 +1,9 @@
 //! Decoding of `engine`, and the rules inside it.
 
 use super::{
-    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, Mode, Parallelism, Role, Scheduler,
-    Timing, TransferTiming, Worker, Workers, default_max_batched_tokens, default_prefix_caching,
+    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, Mode, Parallelism, Role,
+    SchedulePolicy, Scheduler, Timing, TransferLinks, TransferTiming, Worker, Workers, default_interval,
+    default_max_batched_tokens, default_prefix_caching,
 };
 use crate::config::Problem;
 use crate::config::fields::{At, Bound, Choice, Fields};
@@ -27,6 +28,16 @@ impl Choice for TransferTiming {
     const WHAT: &'static str = "timing mode";
     const ALL: &'static [(&'static str, Self)] =
         &[("full_prompt", Self::FullPrompt), ("destination_missing", Self::DestinationMissing)];
+}
+
+impl Choice for TransferLinks {
+    const WHAT: &'static str = "kind of links";
+    const ALL: &'static [(&'static str, Self)] = &[("independent", Self::Independent), ("shared", Self::Shared)];
+}
+
+impl Choice for SchedulePolicy {
+    const WHAT: &'static str = "scheduling policy";
+    const ALL: &'static [(&'static str, Self)] = &[("fifo", Self::Fifo), ("lpm", Self::Lpm)];
 }
 
 #[derive(Clone, Copy)]
@@ -69,6 +80,7 @@ impl Engine {
         };
         check_roles(&fields, &engine)?;
         check_block_sizes(&fields, &engine)?;
+        check_schedulers(&fields, &engine)?;
         Ok(engine)
     }
 }
@@ -139,12 +151,16 @@ impl Parallelism {
 
 impl Scheduler {
     fn read(worker: &Fields<'_>, role: Role) -> Result<Self, Problem> {
-        let fields = worker.section("scheduler", &["max_batched_tokens", "max_sequences"])?;
+        let known = ["max_batched_tokens", "max_sequences", "policy", "prefill_schedule_interval"];
+        let fields = worker.section("scheduler", &known)?;
+        let interval = fields.int("prefill_schedule_interval", 1..=MAX_TOKENS)?;
         let tokens = fields.int("max_batched_tokens", 1..=MAX_TOKENS)?;
         let sequences = fields.int("max_sequences", 1..=MAX_TOKENS)?;
         Ok(Self {
             max_batched_tokens: tokens.unwrap_or_else(default_max_batched_tokens),
             max_sequences: sequences.unwrap_or_else(|| role.default_max_sequences()),
+            policy: fields.choice("policy")?.unwrap_or_default(),
+            prefill_schedule_interval: interval.unwrap_or_else(default_interval),
         })
     }
 }
@@ -202,12 +218,13 @@ impl Timing {
 
 impl KvTransfer {
     fn read(at: At<'_>) -> Result<Self, Problem> {
-        let fields = Fields::open_known(at, &["bytes_per_token", "bandwidth_gb_per_second", "timing_mode"])?;
+        let fields = Fields::open_known(at, &["bytes_per_token", "bandwidth_gb_per_second", "timing_mode", "links"])?;
         let bytes = int_or_word(&fields, "bytes_per_token", "auto")?;
         Ok(Self {
             bytes_per_token: bytes.flatten().map_or(BytesPerToken::Auto, BytesPerToken::Bytes),
             bandwidth_gb_per_second: fields.number_or_null("bandwidth_gb_per_second", Bound::Positive)?,
             timing_mode: fields.choice("timing_mode")?.unwrap_or_default(),
+            links: fields.choice("links")?.unwrap_or_default(),
         })
     }
 }
@@ -256,4 +273,29 @@ fn check_block_sizes(fields: &Fields<'_>, engine: &Engine) -> Result<(), Problem
         }
         _ => Ok(()),
     }
+}
+
+/// Schedulers that the backend has.
+fn check_schedulers(fields: &Fields<'_>, engine: &Engine) -> Result<(), Problem> {
+    for (role, worker) in engine.workers.roles() {
+        let path = |field: &str| format!("{}.workers.{}.scheduler.{field}", fields.path(), role.name());
+        let Scheduler { policy, prefill_schedule_interval: interval, max_batched_tokens: tokens, .. } =
+            worker.scheduler;
+        let ranks = worker.parallelism.attention_data;
+        if policy != SchedulePolicy::Fifo && engine.backend != Backend::Sglang {
+            return Err(Problem::at(path("policy"), "only sglang orders waiting requests by their cached prefixes")
+                .help("use `fifo`, or `backend: sglang`"));
+        }
+        if interval > 1 && (engine.backend != Backend::Vllm || ranks < 2) {
+            let message = "only vllm with `attention_data` above 1 has a schedule of prefill passes";
+            return Err(Problem::at(path("prefill_schedule_interval"), message).help("use 1"));
+        }
+        let block_size = worker.kv_cache.block_size;
+        if engine.backend == Backend::Sglang && (tokens % block_size != 0 || tokens / ranks < block_size) {
+            let message = format!("sglang computes prompts in chunks of whole KV blocks, here of {block_size} tokens");
+            let help = format!("use a multiple of {block_size}, and at least {block_size} for each attention rank");
+            return Err(Problem::at(path("max_batched_tokens"), message).help(help));
+        }
+    }
+    Ok(())
 }

@@ -141,7 +141,12 @@ impl Dice {
         match self.below(5) {
             0 => PromptIdentity::unique(session),
             _ => PromptIdentity {
-                stream: stream(if session < 1000 { 4 + u64::from(tokens) } else { session }),
+                // A stream has only one prompt before it.
+                stream: stream(if session < 1000 {
+                    ids.iter().fold(u64::from(tokens), |a, &b| mix(a, b))
+                } else {
+                    session
+                }),
                 ..PromptIdentity::from_trace_ids(&ids, tokens_per_id, tokens, 0)
             },
         }
@@ -263,7 +268,7 @@ impl Duel {
 
     fn compare(&mut self) {
         assert_eq!(self.cache.usage(), self.model.usage());
-        assert_eq!(self.cache.check(self.requests.iter().map(|request| &request.hold)), Ok(()));
+        assert_eq!(self.cache.check(self.requests.iter().map(|request| &request.hold), 0), Ok(()));
         let resident = &mut self.resident;
         self.cache.events().drain(|event| match event.resident {
             0 => drop(resident.remove(&event.run)),

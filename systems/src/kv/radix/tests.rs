@@ -37,7 +37,7 @@ impl Rank {
     fn finish(&mut self, prompt: &PromptIdentity, pages: u32, mut hold: RadixHold) {
         let at = self.stamp();
         self.cache.finish(prompt.runs(1, hold.cached_pages(), pages), at, &mut hold);
-        assert_eq!(self.cache.check([].iter()), Ok(()));
+        assert_eq!(self.cache.check([].iter(), 0), Ok(()));
     }
 
     /// One request alone, from admission to its end.
@@ -85,7 +85,7 @@ impl Rank {
     fn finish_one_of_two(&mut self, prompt: &PromptIdentity, mut done: RadixHold, other: &RadixHold) {
         let (at, cached) = (self.stamp(), done.cached_pages());
         self.cache.finish(prompt.runs(1, cached, cached), at, &mut done);
-        assert_eq!(self.cache.check([other].into_iter()), Ok(()));
+        assert_eq!(self.cache.check([other].into_iter(), 0), Ok(()));
     }
 }
 

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn candidate(target: usize, cost: f64) -> Candidate {
-        Candidate { target, overlap_blocks: 0, prefill_tokens: 0, decode_blocks: 0, cost }
+        Candidate { target, worker_id: 0, rank: 0, overlap_blocks: 0, prefill_tokens: 0, decode_blocks: 0, cost }
     }
 
     /// How often each of the costs is chosen in 20,000 draws.

@@ -26,7 +26,7 @@ use fxhash::FxHashMap;
 use self::choice::{Chooser, CostTerms, cost};
 use self::index::{Hold, PrefixIndex, Survey, read_runs};
 use self::load::TargetLoad;
-use self::queue::{Prompt, RouterQueue};
+use self::queue::{Prompt, RouterQueue, score};
 use crate::kv::KvEvent;
 use crate::timing::{PrefillBatch, whole_ns_ms};
 
@@ -256,7 +256,7 @@ impl KvRouter {
         let best = self.routable.iter().map(|&target| prompt.arrival_overlap[target]).max().unwrap_or_default();
         let new_tokens = prompt.tokens.saturating_sub(best * self.spec.block_size);
         let policy = self.spec.queue.map_or(QueuePolicy::Fcfs, |queue| queue.policy);
-        self.queue.push(policy.score(request.priority, request.arrival_ms, new_tokens), prompt);
+        self.queue.push(score(policy, request.priority, request.arrival_ms, new_tokens), prompt);
     }
 
     /// Chooses a target for a surveyed prompt. At least one must be routable.
@@ -288,8 +288,11 @@ impl KvRouter {
                 } else {
                     0
                 };
+                let Target { worker_id, rank } = self.targets[target];
                 self.candidates.push(Candidate {
                     target,
+                    worker_id,
+                    rank,
                     overlap_blocks: self.survey.resident[target],
                     prefill_tokens: load.prefill.tokens_at(now_ms),
                     decode_blocks,

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use bevy_ecs::prelude::*;
+pub use dynosim_schemas::config::QueuePolicy;
 
 use super::index::PromptRun;
 
@@ -25,28 +26,18 @@ impl QueueSpec {
     }
 }
 
-/// The order in which waiting requests are placed: by score, the highest first; among equals by
-/// time of waiting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueuePolicy {
-    /// First come, first served: `max(0, priority) - arrival_s`.
-    #[default]
-    Fcfs,
-    /// Last come, first served: `max(0, priority) + arrival_s`.
-    Lcfs,
-    /// Weighted shortest processing time: `(1 + max(0, priority)) / max(1, new_tokens)`, where the
-    /// new tokens are those that the target with the longest overlap at arrival would have to compute.
-    Wspt,
-}
-
-impl QueuePolicy {
-    pub(super) fn score(self, priority: f64, arrival_ms: f64, new_tokens: u32) -> f64 {
-        let (priority, arrival_s) = (priority.max(0.0), arrival_ms / 1000.0);
-        match self {
-            Self::Fcfs => priority - arrival_s,
-            Self::Lcfs => priority + arrival_s,
-            Self::Wspt => (1.0 + priority) / f64::from(new_tokens.max(1)),
-        }
+/// How soon a waiting request is placed: by score, the highest first; among equals by time of waiting.
+///
+/// First come, first served: `max(0, priority) - arrival_s`. Last come, first served:
+/// `max(0, priority) + arrival_s`. Weighted shortest processing time:
+/// `(1 + max(0, priority)) / max(1, new_tokens)`, where the new tokens are those that the target with
+/// the longest overlap at arrival would have to compute.
+pub(super) fn score(policy: QueuePolicy, priority: f64, arrival_ms: f64, new_tokens: u32) -> f64 {
+    let (priority, arrival_s) = (priority.max(0.0), arrival_ms / 1000.0);
+    match policy {
+        QueuePolicy::Fcfs => priority - arrival_s,
+        QueuePolicy::Lcfs => priority + arrival_s,
+        QueuePolicy::Wspt => (1.0 + priority) / f64::from(new_tokens.max(1)),
     }
 }
 

@@ -117,6 +117,10 @@ pub struct RouteRequest<'a> {
 pub struct Candidate {
     /// Index of the target.
     pub target: usize,
+    /// Its worker.
+    pub worker_id: u32,
+    /// Its rank.
+    pub rank: u32,
     /// Leading prompt blocks that are cached there.
     pub overlap_blocks: u32,
     /// Prompt tokens still to be computed there for earlier requests, as estimated at the time.
