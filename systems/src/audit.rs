@@ -12,7 +12,7 @@ use crate::fleet::{Fleet, Rank, Role};
 use crate::handoff::{Handoff, HandoffDesk, Transfers};
 use crate::kv::{BlockTable, BlockUse, KvPool, RadixHold};
 use crate::metrics::RequestStatistics;
-use crate::routing::{Route, RouteTaken, Routers};
+use crate::routing::{Route, RouteTaken, RouterFeed, Routers};
 use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{EngineSpec, Member, PassClock, Phase, RunningBatch, Sequence, WaitingQueue};
 use crate::traffic::{RequestInfo, Traffic};
@@ -142,7 +142,16 @@ fn routers_add_up(world: &mut World) -> Result<(), String> {
         serving += u64::from(route.serving.is_some());
     }
     let on_the_books = |role| if role == Role::Prefill { prefill } else { serving };
-    world.resource::<Routers>().audit(on_the_books)
+    world.resource_scope(|world, mut routers: Mut<'_, Routers>| {
+        // What has happened meanwhile is heard before the next placement anyway.
+        let mut feed = world.resource_mut::<RouterFeed>();
+        let mut released = Vec::new();
+        if !routers.have_queues() {
+            routers.catch_up(&mut feed, &mut released);
+            return routers.audit(on_the_books);
+        }
+        Ok(())
+    })
 }
 
 /// The state of every rank, for whoever looks into a violated rule.

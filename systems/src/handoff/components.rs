@@ -63,7 +63,10 @@ pub struct HandoffDesk {
     pub commands: VecDeque<Command>,
     /// Requests that want room here, in order.
     pub destinations: VecDeque<Entity>,
-    /// Whether the first of them may find room that was not there when it was last refused.
+    /// Requests that have room here and whose KV has not arrived yet.
+    pub reserved: u32,
+    /// Whether the first of those that want room may find some that was not there when it was last
+    /// refused.
     pub may_have_room: bool,
     /// Whether it is to be tried as soon as no pass is in flight.
     pub attempt_is_due: bool,

@@ -146,6 +146,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         let Some(destination) = route.serving else { return };
         let Ok(mut rank) = self.ranks.get_mut(self.fleet.ranks[destination.fleet_rank as usize]) else { return };
         rank.desk.destinations.retain(|&waiting| waiting != request);
+        rank.desk.reserved -= u32::from(handoff.times.destination_reserved_ms.is_some());
         let blocks = rank.pool.own_rows(&mut self.blocks);
         (scheduler(rank.spec.backend).cancel)(&mut rank, &mut handoff, blocks);
         rank.desk.may_have_room = true;
@@ -240,6 +241,10 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
             }
         }
         has_worked |= self.try_due_destination(rank);
+        // Nothing else would ever make an idle rank try again.
+        while self.is_idle(rank) && self.try_next_destination(rank) {
+            has_worked = true;
+        }
         if let Ok(data) = self.ranks.get(self.fleet.ranks[rank as usize])
             && data.desk.commands.is_empty()
             && !data.desk.awaits_room()
@@ -247,6 +252,12 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
             self.desks.busy.remove(&rank);
         }
         has_worked
+    }
+
+    /// Whether a rank has nothing to do and nothing to come.
+    fn is_idle(&self, rank: u32) -> bool {
+        let data = self.ranks.get(self.fleet.ranks[rank as usize]);
+        data.is_ok_and(|data| data.desk.reserved == 0) && !self.starts_pass_now(rank)
     }
 
     fn next_command(&mut self, rank: u32) -> Option<Command> {
@@ -261,6 +272,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         let blocks = data.pool.own_rows(&mut self.blocks);
         (scheduler(data.spec.backend).activate)(&mut data, &mut request_data, &mut handoff, blocks);
         handoff.times.destination_activated_ms = Some(self.now.ms());
+        data.desk.reserved -= 1;
         let queue = &mut data.queue.handed_over;
         queue.insert(queue.partition_point(|&(id, _)| id < handoff.id), (handoff.id, request));
         self.fleet.wake(rank);
@@ -309,6 +321,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
             }
             Reservation::Made => {
                 data.desk.destinations.pop_front();
+                data.desk.reserved += 1;
                 handoff.times.destination_reserved_ms = Some(self.now.ms());
                 let source_is_held = handoff.times.source_held_ms.is_some();
                 if source_is_held {

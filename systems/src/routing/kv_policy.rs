@@ -92,7 +92,13 @@ impl RouterPolicy for KvPolicy {
         self.decisions.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn audit(&self, _requests_placed: u64) -> Result<(), String> {
+    fn audit(&self, requests_placed: u64) -> Result<(), String> {
+        let booked = self.router.active_requests() as u64;
+        if booked != requests_placed {
+            return Err(format!(
+                "the router has {booked} requests on its books, but {requests_placed} are with workers"
+            ));
+        }
         self.router.check()
     }
 }

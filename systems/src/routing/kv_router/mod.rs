@@ -101,6 +101,12 @@ impl KvRouter {
         self.queue.len()
     }
 
+    /// Requests that have been placed and have not ended.
+    #[must_use]
+    pub fn active_requests(&self) -> usize {
+        self.active.len()
+    }
+
     /// Adds a target, which is not routable yet. Returns its index.
     pub fn add_target(&mut self, target: Target) -> usize {
         self.targets.push(target);
