@@ -282,10 +282,14 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
     fn release(&mut self, rank: u32, request: Entity, at: VirtualTime) {
         let Ok((mut handoff, _)) = self.handoffs.get_mut(request) else { return };
         let Ok(mut data) = self.ranks.get_mut(self.fleet.ranks[rank as usize]) else { return };
+        if handoff.is_impossible {
+            // It never left the prefill rank, so that its KV is still the request's own.
+            take_from_request(request, self.requests, &mut handoff);
+        }
         let Ok(request_data) = self.requests.get(request) else { return };
         let blocks = data.pool.own_rows(&mut self.blocks);
-        let item = scheduler(data.spec.backend);
-        (item.release_source)(&mut data, &request_data, &mut handoff, blocks);
+        let release_source = scheduler(data.spec.backend).release_source;
+        release_source(&mut data, &request_data, &mut handoff, blocks);
         if !self.fleet.worker_of(rank).in_pass {
             // What a pass in flight does becomes known at its end.
             self.feed.publish(rank, self.now, data.pool.events());
@@ -381,5 +385,14 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
             data.desk.commands.push_back(command);
             self.desks.busy.insert(rank);
         }
+    }
+}
+
+/// Moves what a request holds to its hand-over.
+fn take_from_request(request: Entity, requests: &mut Requests<'_, '_>, handoff: &mut Handoff) {
+    let Ok(mut data) = requests.get_mut(request) else { return };
+    handoff.table = std::mem::take(&mut *data.table);
+    if let Some(hold) = data.hold.as_deref_mut() {
+        handoff.hold = std::mem::take(hold);
     }
 }
