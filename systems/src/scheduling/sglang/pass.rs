@@ -237,7 +237,7 @@ impl SglangPass<'_, '_, '_> {
     fn prefill(&mut self, planned: &[Planned]) {
         let mut work = PrefillBatch::default();
         for plan in planned {
-            if self.spec.role != Role::Decode {
+            if self.spec.role != Role::Decode && plan.before < plan.after {
                 work.add(plan.before, plan.after);
             }
             self.passes.prefill_tokens += u64::from(plan.after - plan.before);
@@ -445,7 +445,7 @@ impl SglangPass<'_, '_, '_> {
         let Ok(mut data) = self.requests.get_mut(request) else { return };
         let Some(hold) = data.hold.as_deref_mut() else { return };
         hold.receive(len.div_ceil(page_size) - hold.pages());
-        let filled = (step - 1).checked_sub(u64::from(len % page_size)).filter(|&step| step >= data.sequence.run_start);
+        let filled = step.checked_sub(1 + u64::from(len % page_size)).filter(|&step| step >= data.sequence.run_start);
         let stamp = filled.map_or(Stamp::default(), |step| token_stamp(step, data.sequence.ordinal));
         let runs = data.identity.runs(page_size, hold.cached_pages(), len / page_size);
         self.state.cache.finish(runs, stamp, hold);
