@@ -189,3 +189,57 @@ impl Routers {
         self.pools.iter().try_for_each(|pool| pool.policy.audit(placed(pool.role)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The worked example of ARCHITECTURE.md.
+    struct LeastRequests {
+        requests: Vec<u32>,
+        routable: Vec<bool>,
+    }
+
+    impl RouterPolicy for LeastRequests {
+        fn place(&mut self, _: &Arrival<'_>, _: VirtualTime) -> Option<Placed> {
+            let routable = (0..self.requests.len()).filter(|&target| self.routable[target]);
+            let target = routable.min_by_key(|&target| self.requests[target])?;
+            self.requests[target] += 1;
+            Some(Placed { target: target as u32, overlap_blocks: 0 })
+        }
+
+        fn set_routable(&mut self, target: u32, routable: bool) {
+            self.routable[target as usize] = routable;
+        }
+
+        fn wants_notes(&self) -> bool {
+            true
+        }
+
+        fn note(&mut self, target: u32, _: VirtualTime, note: RouterNote) {
+            if let RouterNote::Ended(_) = note {
+                self.requests[target as usize] -= 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_hears_notes_by_its_own_targets() {
+        let policy = LeastRequests { requests: vec![0; 2], routable: vec![true; 2] };
+        let pool = PoolRouter { role: Role::Aggregated, first_rank: 3, policy: Box::new(policy) };
+        let mut routers = Routers { pools: vec![pool], records: false };
+        let mut feed = RouterFeed::new(routers.want_notes(), routers.have_queues());
+        let identity = PromptIdentity::unique(0);
+        let request = Entity::PLACEHOLDER;
+        let arrival = Arrival { request, prompt_tokens: 1, identity: &identity, arrival_ms: 0.0 };
+        let mut ranks = Vec::new();
+        for _ in 0..3 {
+            ranks.extend(routers.place(Role::Aggregated, &arrival, VirtualTime::ZERO).map(|(rank, _)| rank));
+        }
+        feed.note(3, VirtualTime::ZERO, RouterNote::Ended(request));
+        feed.note(3, VirtualTime::ZERO, RouterNote::Ended(request));
+        routers.catch_up(&mut feed, &mut Vec::new());
+        ranks.extend(routers.place(Role::Aggregated, &arrival, VirtualTime::ZERO).map(|(rank, _)| rank));
+        assert_eq!(ranks, [3, 4, 3, 3]);
+    }
+}

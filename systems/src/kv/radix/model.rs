@@ -129,7 +129,7 @@ struct Dice(u64);
 impl Dice {
     fn below(&mut self, bound: u32) -> u32 {
         self.0 = mix(self.0, 1);
-        ((self.0 >> 32) * u64::from(bound) >> 32) as u32
+        (((self.0 >> 32) * u64::from(bound)) >> 32) as u32
     }
 
     /// A prompt from a small family, so that prompts share every kind of prefix.

@@ -63,7 +63,7 @@ pub const fn token_stamp(step: u64, ordinal: u64) -> Stamp {
     Stamp { pass: step, order: (1 << 32) + ordinal }
 }
 
-/// What the running requests may still generate, each cut at [`MAX_RESERVED_OUTPUT`], summed up
+/// What the running requests may still generate, each cut at `MAX_RESERVED_OUTPUT`, summed up
 /// without looking at each of them at every step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservedOutputs {
