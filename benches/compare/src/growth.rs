@@ -110,7 +110,7 @@ fn resident_blocks(lab: &Lab<'_>) -> Result<String, Failure> {
     let mut ns_per_pass = Vec::new();
     for blocks in [1 << 10, POOL_BLOCKS, 1 << 20] {
         let timing = json!({ "type": "fixed", "prefill_ms": 30, "decode_ms": 8 });
-        let deployment = Deployment { workers: 1, blocks, timing };
+        let deployment = Deployment { workers: 1, blocks, timing, ..Deployment::default() };
         let [start, whole] = [FEW, requests].map(|requests| synthetic_traffic(2048, 128, requests, 16));
         let passes = lab.count_passes(&whole, &deployment)?;
         let start = lab.measure(&start, &deployment)?;

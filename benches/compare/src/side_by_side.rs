@@ -31,7 +31,8 @@ fn row(programs: &Programs<'_>, workload: &Workload, runs: u32) -> Result<String
     let (mut ours, mut theirs) = (Runs::default(), Runs::default());
     let mut agreement = Agreement::default();
     for run in 0..=runs {
-        let (our_cost, our_report) = programs.run_dynosim(&workload.traffic, &Deployment::default(), false)?;
+        let deployment = Deployment { layout: workload.layout, ..Deployment::default() };
+        let (our_cost, our_report) = programs.run_dynosim(&workload.traffic, &deployment, false)?;
         let (their_cost, their_report) = programs.run_peer(workload)?;
         let what = if run == 0 { "warm-up".to_owned() } else { format!("run {run} of {runs}") };
         tell(&format!("{}: {what}: {:.3} s, {:.3} s", workload.name, our_cost.wall_s, their_cost.wall_s));

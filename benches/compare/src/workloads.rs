@@ -17,6 +17,10 @@ const CONTEXT_LENGTH: u64 = 131_072;
 const MAX_SEQUENCES: u64 = 256;
 /// Tokens of a pass, at most.
 const MAX_BATCHED_TOKENS: u64 = 8192;
+/// Size of a token's KV.
+const BYTES_PER_TOKEN: u64 = 131_072;
+/// Bandwidth of a transfer.
+const GB_PER_SECOND: f64 = 64.0;
 /// Blocks of a worker's pool.
 pub const POOL_BLOCKS: u64 = 16_384;
 /// Tokens that an id of a trace stands for.
@@ -33,12 +37,31 @@ pub struct Workload {
     pub traffic: Value,
     /// `source`, `load` and `via` of the reference's scenario.
     pub scenario: Value,
+    /// How the four workers are used.
+    pub layout: Layout,
+}
+
+/// How the workers of a side-by-side run are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Aggregated workers that take turns.
+    #[default]
+    RoundRobin,
+    /// Aggregated workers behind the KV router.
+    KvRouter,
+    /// Half of them compute prompts, half generate, behind KV routers.
+    DisaggregatedKvRouter,
 }
 
 /// The workloads of the side-by-side table.
 pub fn table(conversation: &Path, synthetic_trace: &Path) -> Vec<Workload> {
     vec![
         trace("conversation", "conversation trace, 12,031 requests", conversation),
+        Workload { layout: Layout::KvRouter, ..trace("kv-router", "conversation trace, KV router", conversation) },
+        Workload {
+            layout: Layout::DisaggregatedKvRouter,
+            ..trace("disaggregated", "conversation trace, disaggregated 2+2, KV router", conversation)
+        },
         trace("synthetic-trace", "synthetic trace, 3,993 requests", synthetic_trace),
         synthetic("synthetic-100k", "synthetic 2048/128, 100,000 requests, concurrency 256", 100_000),
         synthetic("synthetic-1m", "synthetic 2048/128, 1,000,000 requests, concurrency 256", 1_000_000),
@@ -55,6 +78,7 @@ fn trace(name: &'static str, title: &'static str, path: &Path) -> Workload {
             "source": { "type": "trace", "path": absolute(path), "format": "mooncake", "block_size": TOKENS_PER_ID },
             "load": { "type": "trace_timestamps", "speedup": 1.0 },
         }),
+        layout: Layout::RoundRobin,
     }
 }
 
@@ -80,6 +104,7 @@ fn synthetic(name: &'static str, title: &'static str, requests: u64) -> Workload
             "load": { "type": "concurrency", "concurrency": 256 },
             "via": "aisim",
         }),
+        layout: Layout::RoundRobin,
     }
 }
 
@@ -118,6 +143,7 @@ fn sessions(name: &'static str, title: &'static str, sessions: u64) -> Workload 
             },
             "load": load,
         }),
+        layout: Layout::RoundRobin,
     }
 }
 
@@ -130,11 +156,67 @@ pub struct Deployment {
     pub blocks: u64,
     /// The timing model.
     pub timing: Value,
+    /// How the workers are used.
+    pub layout: Layout,
+}
+
+impl Deployment {
+    /// The sections of dynosim's configuration other than `traffic`.
+    fn sections(&self) -> Value {
+        let worker = |replicas: u64| {
+            json!({
+                "parallelism": { "replicas": replicas },
+                "scheduler": { "max_batched_tokens": MAX_BATCHED_TOKENS, "max_sequences": MAX_SEQUENCES },
+                "kv_cache": {
+                    "block_size": BLOCK_SIZE,
+                    "prefix_caching": true,
+                    "capacity": { "type": "fixed", "blocks": self.blocks },
+                },
+                "timing": self.timing,
+            })
+        };
+        let mut engine = json!({
+            "model": "meta-llama/Meta-Llama-3.1-8B-Instruct",
+            "hardware": "h200_sxm",
+            "backend": "vllm",
+            "context_length": CONTEXT_LENGTH,
+        });
+        if self.layout == Layout::DisaggregatedKvRouter {
+            engine["mode"] = json!("disaggregated");
+            engine["workers"] = json!({ "prefill": worker(self.workers / 2), "decode": worker(self.workers / 2) });
+            engine["kv_transfer"] = json!({
+                "bytes_per_token": BYTES_PER_TOKEN,
+                "bandwidth_gb_per_second": GB_PER_SECOND,
+                "timing_mode": "destination_missing",
+            });
+        } else {
+            engine["workers"] = json!({ "aggregated": worker(self.workers) });
+        }
+        let policy = if self.layout == Layout::RoundRobin { "round_robin" } else { "kv_router" };
+        json!({ "engine": engine, "router": { "policy": policy } })
+    }
+
+    /// The reference's `topology` and `router`.
+    fn topology(&self) -> (Value, Value) {
+        let topology = match self.layout {
+            Layout::RoundRobin | Layout::KvRouter => json!({ "type": "aggregated", "num_workers": self.workers }),
+            Layout::DisaggregatedKvRouter => json!({
+                "type": "disaggregated",
+                "prefill_workers": self.workers / 2,
+                "decode_workers": self.workers / 2,
+                "kv_bytes_per_token": BYTES_PER_TOKEN,
+                "kv_transfer_bandwidth": GB_PER_SECOND,
+                "kv_transfer_timing_mode": "destination_missing",
+            }),
+        };
+        let mode = if self.layout == Layout::RoundRobin { "round_robin" } else { "kv_router" };
+        (topology, json!({ "mode": mode }))
+    }
 }
 
 impl Default for Deployment {
     fn default() -> Self {
-        Self { workers: 4, blocks: POOL_BLOCKS, timing: json!({ "type": "polynomial" }) }
+        Self { workers: 4, blocks: POOL_BLOCKS, timing: json!({ "type": "polynomial" }), layout: Layout::default() }
     }
 }
 
@@ -152,26 +234,8 @@ pub struct Programs<'a> {
 impl Programs<'_> {
     /// Runs dynosim; gives what that cost, and its report.
     pub fn run_dynosim(&self, traffic: &Value, on: &Deployment, profiled: bool) -> Result<(Cost, Value), Failure> {
-        let config = json!({
-            "traffic": traffic,
-            "engine": {
-                "mode": "aggregated",
-                "model": "meta-llama/Meta-Llama-3.1-8B-Instruct",
-                "hardware": "h200_sxm",
-                "backend": "vllm",
-                "context_length": CONTEXT_LENGTH,
-                "workers": { "aggregated": {
-                    "parallelism": { "replicas": on.workers },
-                    "scheduler": { "max_batched_tokens": MAX_BATCHED_TOKENS, "max_sequences": MAX_SEQUENCES },
-                    "kv_cache": {
-                        "block_size": BLOCK_SIZE,
-                        "prefix_caching": true,
-                        "capacity": { "type": "fixed", "blocks": on.blocks },
-                    },
-                    "timing": on.timing,
-                } },
-            },
-        });
+        let mut config = on.sections();
+        config["traffic"] = traffic.clone();
         // Every JSON document is YAML.
         let path = self.write("dynosim.yaml", &config)?;
         let output = self.folder.join("dynosim-output");
@@ -200,8 +264,8 @@ impl Programs<'_> {
             "enable_chunked_prefill": true,
             "timing_model": { "type": "polynomial" },
         });
-        scenario["topology"] = json!({ "type": "aggregated", "num_workers": Deployment::default().workers });
-        scenario["router"] = json!({ "mode": "round_robin" });
+        let deployment = Deployment { layout: workload.layout, ..Deployment::default() };
+        (scenario["topology"], scenario["router"]) = deployment.topology();
         let path = self.write("peer.json", &scenario)?;
         let report = self.folder.join("peer-report.json");
         let cost = measure::run(&self.peer, &[path.as_os_str(), report.as_os_str()])?;
