@@ -26,24 +26,39 @@ pub struct BlockUse {
     pub references: u32,
     /// Which release of its pool last left it without a holder; meaningful while it is cached.
     pub last_release: u32,
-    /// Its place in its run if a lookup can find the block, else [`BlockUse::UNPUBLISHED`].
-    pub place: u32,
+    /// Its place in its run, and whether there may be copies of it, if a lookup can find it; else
+    /// [`BlockUse::UNPUBLISHED`].
+    pub published: u32,
 }
 
 impl BlockUse {
-    /// The place of a block that no lookup can find.
+    /// What stands for a block that no lookup can find.
     pub const UNPUBLISHED: u32 = u32::MAX;
+    /// The bit of a block that has, or has had, copies.
+    pub const COPIED: u32 = 1 << 31;
 
     /// Whether a lookup can find the block.
     #[must_use]
     pub const fn is_published(&self) -> bool {
-        self.place != Self::UNPUBLISHED
+        self.published != Self::UNPUBLISHED
+    }
+
+    /// Whether the block is certainly the only copy.
+    #[must_use]
+    pub const fn is_alone(&self) -> bool {
+        self.published & Self::COPIED == 0
+    }
+
+    /// Place of a published block in its run.
+    #[must_use]
+    pub const fn place(&self) -> u32 {
+        self.published & !Self::COPIED
     }
 }
 
 impl Default for BlockUse {
     fn default() -> Self {
-        Self { references: 0, last_release: 0, place: Self::UNPUBLISHED }
+        Self { references: 0, last_release: 0, published: Self::UNPUBLISHED }
     }
 }
 

@@ -199,19 +199,26 @@ impl KvPool {
     /// Publishes the blocks of one run. Returns whether the last of them is the only copy.
     fn publish_run(&mut self, run: &Run, blocks: &mut Blocks<'_>, table: &BlockTable) -> bool {
         let rows = &table.rows[run.blocks.start as usize..run.blocks.end as usize];
-        let mut before = (run.blocks.start > 0).then(|| table.rows[run.blocks.start as usize - 1]);
-        let mut is_new = false;
         for (place, &row) in (run.first_place..).zip(rows) {
-            blocks.usage[row as usize].place = place;
-            is_new = match before {
-                // Nothing can be behind a block that was not there a moment ago.
-                Some(before) if is_new => self.tree.publish_behind_new(row, run.key, before, blocks.nodes),
-                Some(before) if place > 0 => self.tree.publish_next(row, run.key, before, blocks.nodes),
-                _ => self.tree.publish_first(row, run.key, blocks.nodes),
+            blocks.usage[row as usize].published = place;
+        }
+        let mut before = (run.first_place > 0).then(|| table.rows[run.blocks.start as usize - 1]);
+        for (index, &row) in rows.iter().enumerate() {
+            let is_new = match before {
+                Some(before) => self.tree.publish_next(row, run.key, before, blocks.nodes),
+                None => self.tree.publish_first(row, run.key, blocks.nodes),
             };
+            if is_new {
+                // Nothing can be behind a block that was not there a moment ago.
+                self.tree.publish_behind_new(row, &rows[index + 1..], run.key, blocks.nodes);
+                return true;
+            }
+            let oldest = blocks.nodes[row as usize].next_copy;
+            blocks.usage[row as usize].published |= BlockUse::COPIED;
+            blocks.usage[oldest as usize].published |= BlockUse::COPIED;
             before = Some(row);
         }
-        is_new
+        false
     }
 
     /// Takes a request's hold off all its blocks and empties its table.
@@ -261,33 +268,46 @@ impl KvPool {
     /// Evicts the block that was released longest ago, or up to `most` of them where they are alike,
     /// and gives them out. Returns their number.
     fn evict_oldest(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
-        match self.release_order.take_unfindable(most) {
-            Some(Oldest::Findable) => self.evict_findable(most, blocks, rows),
+        let first = rows.len();
+        let taken = match self.release_order.take_oldest(most, blocks.usage, rows) {
+            Some(Oldest::Run(count)) => self.evict_run(&rows[first..], count, blocks),
+            Some(Oldest::Copy) => self.evict_copy(rows[first], blocks),
+            Some(Oldest::Void) => 0,
             Some(Oldest::Unfindable(count)) => {
-                self.cached -= count;
                 self.unfindable -= count;
                 self.take_spare(count, blocks.usage, rows)
             }
             None => {
                 debug_assert!(false, "as many blocks are cached as are counted");
-                most
+                return most;
             }
-        }
+        };
+        self.cached -= taken;
+        taken
     }
 
-    fn evict_findable(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
-        let Self { release_order, tree, events, .. } = self;
-        let evicted = release_order.take_findable(most, blocks.usage, |row, block| {
-            let place = block.place;
-            debug_assert!(block.is_published());
-            (block.references, block.place) = (1, BlockUse::UNPUBLISHED);
-            if tree.unpublish(row, blocks.nodes) {
-                events.note(blocks.nodes[row as usize].key, place);
-            }
-            rows.push(row);
-        });
-        self.cached -= evicted;
-        evicted
+    /// Gives out the last blocks of a run, from its end, of which there are no copies.
+    fn evict_run(&mut self, rows: &[u32], count: u32, blocks: &mut Blocks<'_>) -> u32 {
+        let Some(&lowest) = rows.last() else { return 0 };
+        let place = blocks.usage[lowest as usize].place();
+        for &row in rows {
+            let block = &mut blocks.usage[row as usize];
+            (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
+        }
+        self.tree.unpublish_from(lowest, blocks.nodes);
+        self.events.note(blocks.nodes[lowest as usize].key, place);
+        count
+    }
+
+    /// Gives out a block of which there may be copies.
+    fn evict_copy(&mut self, row: u32, blocks: &mut Blocks<'_>) -> u32 {
+        let block = &mut blocks.usage[row as usize];
+        let place = block.place();
+        (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
+        if self.tree.unpublish(row, blocks.nodes) {
+            self.events.note(blocks.nodes[row as usize].key, place);
+        }
+        1
     }
 }
 

@@ -63,19 +63,36 @@ impl PrefixTree {
         nodes[row as usize].next_copy == row
     }
 
-    /// As [`Self::publish_next`], where `predecessor` was published just before and is the only copy.
-    #[inline]
-    pub fn publish_behind_new(&mut self, row: u32, key: u64, predecessor: u32, nodes: &mut [PrefixNode]) -> bool {
-        nodes[predecessor as usize].child = row;
-        let (next_copy, previous_copy) = (row, row);
-        nodes[row as usize] = PrefixNode { key, parent: predecessor, child: NO_BLOCK, next_copy, previous_copy };
-        true
+    /// Publishes the blocks at `rows` as those that follow `predecessor` in its run, where that was
+    /// published just before and is the only copy.
+    pub fn publish_behind_new(&self, predecessor: u32, rows: &[u32], key: u64, nodes: &mut [PrefixNode]) {
+        let mut parent = predecessor;
+        for (index, &row) in rows.iter().enumerate() {
+            let child = rows.get(index + 1).copied().unwrap_or(NO_BLOCK);
+            nodes[row as usize] = PrefixNode { key, parent, child, next_copy: row, previous_copy: row };
+            parent = row;
+        }
+        if let Some(&first) = rows.first() {
+            nodes[predecessor as usize].child = first;
+        }
+    }
+
+    /// Takes the block at `row` out of the tree, with those that follow it in its run. There are no copies
+    /// of any of them.
+    pub fn unpublish_from(&mut self, row: u32, nodes: &mut [PrefixNode]) {
+        match nodes[row as usize].parent {
+            PrefixNode::FIRST => self.index.remove(row, nodes),
+            parent => {
+                debug_assert_ne!(parent, NO_BLOCK, "a lone copy is the oldest");
+                nodes[parent as usize].child = NO_BLOCK;
+            }
+        }
     }
 
     /// Takes the block at `row` out of the tree. Returns whether it was the only copy.
     #[inline]
     pub fn unpublish(&mut self, row: u32, nodes: &mut [PrefixNode]) -> bool {
-        let PrefixNode { parent, child, next_copy, previous_copy, key } = nodes[row as usize];
+        let PrefixNode { parent, child, next_copy, previous_copy, .. } = nodes[row as usize];
         if next_copy != row {
             nodes[previous_copy as usize].next_copy = next_copy;
             nodes[next_copy as usize].previous_copy = previous_copy;
@@ -86,12 +103,7 @@ impl PrefixTree {
         }
         debug_assert_eq!(child, NO_BLOCK, "a block leaves after those that follow it");
         debug_assert_ne!(parent, NO_BLOCK, "a lone copy is the oldest");
-        if parent == PrefixNode::FIRST {
-            debug_assert_eq!(self.index.get(key, nodes), Some(row));
-            self.index.remove(row, nodes);
-        } else {
-            nodes[parent as usize].child = NO_BLOCK;
-        }
+        self.unpublish_from(row, nodes);
         true
     }
 

@@ -32,13 +32,18 @@ struct Release {
     unfindable: u32,
 }
 
-/// What goes next.
+/// What has been taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
-    /// Findable blocks: see [`ReleaseOrder::take_findable`].
-    Findable,
-    /// As many of the blocks that nobody can find, which have been taken.
+    /// That many of the blocks that nobody can find.
     Unfindable(u32),
+    /// That many blocks of one run, from its end, of which there are no copies; their rows have been
+    /// appended, the first place last.
+    Run(u32),
+    /// One block of which there may be copies; its row has been appended.
+    Copy,
+    /// Nothing: what was there is void.
+    Void,
 }
 
 /// Used-up lists that are kept.
@@ -62,41 +67,47 @@ impl ReleaseOrder {
         self.next_number = self.next_number.wrapping_add(1);
     }
 
-    /// Takes up to `most` of the blocks that were released longest ago if nobody can find them, and
-    /// else tells that somebody can.
-    pub fn take_unfindable(&mut self, most: u32) -> Option<Oldest> {
+    /// Takes up to `most` of the blocks that were released longest ago, where they are alike or belong
+    /// together. Rows of findable blocks go to `rows`.
+    pub fn take_oldest(&mut self, most: u32, usage: &[BlockUse], rows: &mut Vec<u32>) -> Option<Oldest> {
         let oldest = self.releases.front_mut()?;
-        let taken = oldest.unfindable.min(most);
-        oldest.unfindable -= taken;
-        Some(if taken > 0 { Oldest::Unfindable(taken) } else { Oldest::Findable })
+        if oldest.unfindable > 0 {
+            let taken = oldest.unfindable.min(most);
+            oldest.unfindable -= taken;
+            return Some(Oldest::Unfindable(taken));
+        }
+        let number = oldest.number;
+        let entries = oldest.rows.len();
+        let valid = oldest.rows.iter().rposition(|&row| is_valid(&usage[row as usize], number));
+        oldest.rows.truncate(valid.map_or(0, |index| index + 1));
+        self.entries -= entries - oldest.rows.len();
+        let Some(last) = oldest.rows.last().map(|&row| usage[row as usize]) else {
+            self.drop_oldest();
+            return Some(Oldest::Void);
+        };
+        if !last.is_alone() {
+            rows.extend(oldest.rows.pop());
+            self.entries -= 1;
+            return Some(Oldest::Copy);
+        }
+        let of_run = (last.place() + 1).min(most) as usize;
+        let first = oldest.rows.len().saturating_sub(of_run);
+        let goes_too = |&row: &u32| {
+            let block = &usage[row as usize];
+            is_valid(block, number) && block.is_alone()
+        };
+        let before = rows.len();
+        rows.extend(oldest.rows[first..].iter().rev().copied().take_while(goes_too));
+        let taken = rows.len() - before;
+        oldest.rows.truncate(oldest.rows.len() - taken);
+        self.entries -= taken;
+        Some(Oldest::Run(taken as u32))
     }
 
-    /// Gives up to `most` findable blocks of the oldest release to `take`, last to first, and returns
-    /// how many it gave: none if all its entries are void. The release has no others.
-    #[inline]
-    pub fn take_findable(
-        &mut self,
-        most: u32,
-        usage: &mut [BlockUse],
-        mut take: impl FnMut(u32, &mut BlockUse),
-    ) -> u32 {
-        let Some(oldest) = self.releases.front_mut() else { return 0 };
-        let number = oldest.number;
-        let mut taken = 0;
-        while taken < most {
-            let Some(row) = oldest.rows.pop() else {
-                let used_up = self.releases.pop_front();
-                self.keep_spare(used_up.map(|release| release.rows).unwrap_or_default());
-                break;
-            };
-            self.entries -= 1;
-            let block = &mut usage[row as usize];
-            if block.references == 0 && block.last_release == number {
-                take(row, block);
-                taken += 1;
-            }
+    fn drop_oldest(&mut self) {
+        if let Some(release) = self.releases.pop_front() {
+            self.keep_spare(release.rows);
         }
-        taken
     }
 
     /// Drops void entries once they outnumber the `capacity` blocks that can have a valid one.
@@ -105,7 +116,7 @@ impl ReleaseOrder {
             return;
         }
         for release in &mut self.releases {
-            release.rows.retain(|&row| is_valid(row, release.number, usage));
+            release.rows.retain(|&row| is_valid(&usage[row as usize], release.number));
         }
         self.releases.retain(|release| !release.rows.is_empty() || release.unfindable > 0);
         self.entries = self.releases.iter().map(|release| release.rows.len()).sum();
@@ -123,8 +134,7 @@ impl ReleaseOrder {
     }
 }
 
-fn is_valid(row: u32, number: u32, usage: &[BlockUse]) -> bool {
-    let block = &usage[row as usize];
+fn is_valid(block: &BlockUse, number: u32) -> bool {
     block.references == 0 && block.last_release == number
 }
 
@@ -139,13 +149,9 @@ mod tests {
         order.append(rows.to_vec(), 0);
     }
 
-    fn rows(order: &mut ReleaseOrder, usage: &mut [BlockUse]) -> Vec<u32> {
+    fn rows(order: &mut ReleaseOrder, usage: &[BlockUse]) -> Vec<u32> {
         let mut rows = Vec::new();
-        while let Some(oldest) = order.take_unfindable(1) {
-            if oldest == Oldest::Findable {
-                order.take_findable(1, usage, |row, _| rows.push(row));
-            }
-        }
+        while order.take_oldest(1, usage, &mut rows).is_some() {}
         rows
     }
 
@@ -155,7 +161,7 @@ mod tests {
         let mut order = ReleaseOrder::default();
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[3, 4], &mut usage);
-        assert_eq!(rows(&mut order, &mut usage), [2, 1, 0, 4, 3]);
+        assert_eq!(rows(&mut order, &usage), [2, 1, 0, 4, 3]);
     }
 
     #[test]
@@ -165,21 +171,39 @@ mod tests {
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[0, 3], &mut usage);
         usage[1].references = 1;
-        assert_eq!(rows(&mut order, &mut usage), [2, 3, 0]);
+        assert_eq!(rows(&mut order, &usage), [2, 3, 0]);
     }
 
     #[test]
     fn unfindable_blocks_go_before_the_findable_ones_that_they_follow() {
-        let mut usage = vec![BlockUse::default(); 1];
+        let usage = vec![BlockUse { published: 0, ..BlockUse::default() }; 1];
         let mut order = ReleaseOrder::default();
         order.append(vec![0], 2);
-        assert_eq!(order.take_unfindable(1), Some(Oldest::Unfindable(1)));
-        assert_eq!(order.take_unfindable(5), Some(Oldest::Unfindable(1)));
-        assert_eq!(order.take_unfindable(5), Some(Oldest::Findable));
-        let mut taken = Vec::new();
-        assert_eq!(order.take_findable(5, &mut usage, |row, _| taken.push(row)), 1);
-        assert_eq!(taken, [0]);
-        assert_eq!(order.take_unfindable(5), None);
+        let mut rows = Vec::new();
+        assert_eq!(order.take_oldest(1, &usage, &mut rows), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Run(1)));
+        assert_eq!(rows, [0]);
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Void));
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), None);
+    }
+
+    #[test]
+    fn a_run_goes_together_from_its_end_up_to_a_block_with_copies() {
+        let mut usage = vec![BlockUse::default(); 6];
+        let mut order = ReleaseOrder::default();
+        // Two runs of three blocks each; the second block of the first has a copy.
+        release(&mut order, &[0, 1, 2, 3, 4, 5], &mut usage);
+        for (row, place) in [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)] {
+            usage[row].published = place;
+        }
+        usage[1].published |= BlockUse::COPIED;
+        let mut rows = Vec::new();
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Run(3)));
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Run(1)));
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Copy));
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Run(1)));
+        assert_eq!(rows, [5, 4, 3, 2, 1, 0]);
     }
 
     #[test]
@@ -191,6 +215,6 @@ mod tests {
             order.tidy(usage.len(), &usage);
             assert!(order.entries <= 6);
         }
-        assert_eq!(rows(&mut order, &mut usage).len(), 3);
+        assert_eq!(rows(&mut order, &usage).len(), 3);
     }
 }
