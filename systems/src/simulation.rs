@@ -64,10 +64,12 @@ impl Simulation {
     #[must_use]
     pub fn new(deployment: Deployment, traffic: Traffic) -> Self {
         let mut world = World::new();
-        let fleet = spawn_fleet(&mut world, &deployment.pools);
+        let fleet = plan_fleet(&deployment.pools);
         let handover = handover(&deployment);
         let routers = Routers::new(&deployment.router, &fleet, deployment.records_decisions);
-        enable_cache_events(&mut world, &fleet, routers.want_notes());
+        let wants_notes = routers.want_notes();
+        // Before the blocks: bevy keeps a table for each resource that is as long as the number of
+        // entities before it.
         world.insert_resource(PassHorizon {
             next_arrival: traffic.next_arrival(VirtualTime::ZERO),
             next_transfer: VirtualTime::NEVER,
@@ -78,7 +80,7 @@ impl Simulation {
         world.insert_resource(deployment.token_limits());
         world.insert_resource(traffic);
         world.insert_resource(RequestStatistics::new(deployment.sla));
-        world.insert_resource(RouterFeed::new(routers.want_notes(), routers.have_queues()));
+        world.insert_resource(RouterFeed::new(wants_notes, routers.have_queues()));
         world.insert_resource(Placements {
             destination_first: handover == Handover::DestinationFirst,
             ..Placements::default()
@@ -93,6 +95,7 @@ impl Simulation {
         world.init_resource::<Outbox>();
         world.init_resource::<HandoffDesks>();
         world.init_resource::<DecisionOutbox>();
+        spawn_ranks(&mut world, &deployment.pools, wants_notes);
         Self { world, order: Order::new(handover), deployment, instants: 0 }
     }
 
@@ -238,25 +241,15 @@ fn handover(deployment: &Deployment) -> Handover {
     }
 }
 
-/// Spawns all ranks and their blocks, pool by pool.
-fn spawn_fleet(world: &mut World, pools: &[PoolSpec]) -> Fleet {
+/// Lays out the workers, pool by pool; their ranks are still to be spawned.
+fn plan_fleet(pools: &[PoolSpec]) -> Fleet {
     let pages_form_a_tree = pools.iter().any(|pool| pool.engine.backend == Backend::Sglang);
     let mut fleet = Fleet { pages_form_a_tree, ..Fleet::default() };
-    let mut blocks = Vec::new();
-    let mut first_row = 0;
     for spec in pools {
-        let (first_worker, first_rank) = (fleet.workers.len() as u32, fleet.ranks.len() as u32);
+        let (first_worker, first_rank) = (fleet.workers.len() as u32, fleet.worker_of_rank.len() as u32);
         for id in 0..spec.workers {
-            let first = fleet.ranks.len() as u32;
-            for rank in 0..spec.ranks_per_worker {
-                let rank = Rank { index: first + rank, worker_id: id, rank };
-                let entity = spawn_rank(world, rank, spec, first_row);
-                fleet.worker_of_rank.push(first_worker + id);
-                fleet.ranks.push(entity);
-                let count = spec.engine.block_entities();
-                blocks.push((entity, count));
-                first_row += count as usize;
-            }
+            let first = fleet.worker_of_rank.len() as u32;
+            fleet.worker_of_rank.extend((0..spec.ranks_per_worker).map(|_| first_worker + id));
             fleet.workers.push(LogicalWorker {
                 role: spec.engine.role,
                 id,
@@ -270,11 +263,32 @@ fn spawn_fleet(world: &mut World, pools: &[PoolSpec]) -> Fleet {
         fleet.pools.push(Pool {
             role: spec.engine.role,
             workers: first_worker..fleet.workers.len() as u32,
-            ranks: first_rank..fleet.ranks.len() as u32,
+            ranks: first_rank..fleet.worker_of_rank.len() as u32,
         });
     }
-    spawn_blocks(world, &blocks);
     fleet
+}
+
+/// Spawns all ranks and their blocks, pool by pool. Those where prompts are computed tell the router of
+/// their caches if it `wants_notes`.
+fn spawn_ranks(world: &mut World, pools: &[PoolSpec], wants_notes: bool) {
+    let (mut ranks, mut blocks) = (Vec::new(), Vec::new());
+    let mut first_row = 0;
+    for spec in pools {
+        let tells_router = wants_notes && spec.engine.role != Role::Decode;
+        for worker_id in 0..spec.workers {
+            for rank in 0..spec.ranks_per_worker {
+                let rank = Rank { index: ranks.len() as u32, worker_id, rank };
+                let entity = spawn_rank(world, rank, spec, first_row, tells_router);
+                let count = spec.engine.block_entities();
+                ranks.push(entity);
+                blocks.push((entity, count));
+                first_row += count as usize;
+            }
+        }
+    }
+    world.resource_mut::<Fleet>().ranks = ranks;
+    spawn_blocks(world, &blocks);
 }
 
 /// Spawns the blocks of all ranks at once, so that their table is made in one piece.
@@ -292,7 +306,14 @@ fn spawn_blocks(world: &mut World, blocks_of_ranks: &[(Entity, u32)]) {
 }
 
 /// Spawns a rank whose blocks will start at row `first_row` of the table of blocks.
-fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize) -> Entity {
+fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize, tells_router: bool) -> Entity {
+    let mut pool = KvPool::new(first_row, spec.engine.block_entities());
+    let mut sglang =
+        (spec.engine.backend == Backend::Sglang).then(|| SglangRank::new(&spec.engine, spec.ranks_per_worker));
+    if tells_router {
+        let events = sglang.as_mut().map_or(pool.events(), |sglang| sglang.cache.events());
+        events.enable();
+    }
     let components = (
         rank,
         spec.engine,
@@ -300,24 +321,10 @@ fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize) 
         RunningBatch::default(),
         PassClock::default(),
         HandoffDesk::default(),
-        KvPool::new(first_row, spec.engine.block_entities()),
+        pool,
     );
-    let mut entity = world.spawn(components);
-    if spec.engine.backend == Backend::Sglang {
-        entity.insert(SglangRank::new(&spec.engine, spec.ranks_per_worker));
-    }
-    entity.id()
-}
-
-/// Lets the pools of the ranks where prompts are computed tell the router of their caches.
-fn enable_cache_events(world: &mut World, fleet: &Fleet, enabled: bool) {
-    let entry = fleet.pools.first().map_or(0..0, |pool| pool.ranks.clone());
-    for rank in entry.filter(|_| enabled) {
-        let rank = fleet.ranks[rank as usize];
-        if let Some(mut sglang) = world.get_mut::<SglangRank>(rank) {
-            sglang.cache.events().enable();
-        } else if let Some(mut pool) = world.get_mut::<KvPool>(rank) {
-            pool.events().enable();
-        }
+    match sglang {
+        Some(sglang) => world.spawn((components, sglang)).id(),
+        None => world.spawn(components).id(),
     }
 }

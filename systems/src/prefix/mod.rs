@@ -99,7 +99,11 @@ impl PromptIdentity {
 
     /// The runs that blocks `from..to` lie in, in order.
     pub fn runs(&self, block_size: u32, from: u32, to: u32) -> Runs<'_> {
-        Runs { identity: self, block_size, shared: self.shared_blocks(block_size), next: from, end: to }
+        let blocks_per_id = match &self.shared {
+            SharedPrefix::Trace { tokens_per_id, .. } if tokens_per_id % block_size == 0 => tokens_per_id / block_size,
+            _ => 0,
+        };
+        Runs { identity: self, block_size, blocks_per_id, shared: self.shared_blocks(block_size), next: from, end: to }
     }
 }
 
@@ -119,6 +123,8 @@ pub struct Run {
 pub struct Runs<'a> {
     identity: &'a PromptIdentity,
     block_size: u32,
+    /// Blocks that an id of a trace stands for if that is a whole number, else 0.
+    blocks_per_id: u32,
     shared: u32,
     next: u32,
     end: u32,
@@ -131,6 +137,11 @@ impl Runs<'_> {
             return (self.identity.stream, self.shared..u32::MAX);
         }
         match &self.identity.shared {
+            SharedPrefix::Trace { chain, .. } if self.blocks_per_id > 0 => {
+                let id = block / self.blocks_per_id;
+                let first = id * self.blocks_per_id;
+                (chain[id as usize], first..(first + self.blocks_per_id).min(self.shared))
+            }
             SharedPrefix::Trace { chain, tokens_per_id, .. } => {
                 let (block_size, tokens_per_id) = (u64::from(self.block_size), u64::from(*tokens_per_id));
                 // A block belongs to the id that holds its last token.
