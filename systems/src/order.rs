@@ -4,7 +4,7 @@
 //! any number of passes on their own: `run_passes` plays them, and nothing else runs.
 
 use bevy_ecs::prelude::*;
-use bevy_ecs::schedule::{ScheduleLabel, SingleThreadedExecutor};
+use bevy_ecs::system::BoxedSystem;
 
 use crate::clock::Clock;
 use crate::routing::{Placements, RouterFeed};
@@ -12,7 +12,7 @@ use crate::scheduling::{PassHorizon, Signals};
 use crate::{handoff, metrics, routing, scheduling, traffic};
 
 /// The stages of an instant, in order. Add a system to the stage that it belongs to.
-#[derive(ScheduleLabel, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Workers run passes up to the instant; all passes that end at it are completed.
     Scheduling,
@@ -44,15 +44,15 @@ impl Stage {
     pub const ALL: [Self; 6] =
         [Self::Scheduling, Self::Handoff, Self::Endings, Self::Traffic, Self::Reservation, Self::Routing];
 
-    fn add_systems(self, schedule: &mut Schedule) {
+    fn systems(self) -> Vec<BoxedSystem> {
         match self {
-            Self::Scheduling => schedule.add_systems(scheduling::run_passes),
-            Self::Handoff => schedule.add_systems(handoff::hand_over),
-            Self::Endings => schedule.add_systems((traffic::react_to_endings, metrics::record_endings).chain()),
-            Self::Traffic => schedule.add_systems(traffic::release_arrivals),
-            Self::Reservation => schedule.add_systems(handoff::reserve_for_arrivals),
-            Self::Routing => schedule.add_systems((routing::place_ready, routing::record_decisions).chain()),
-        };
+            Self::Scheduling => vec![boxed(scheduling::run_passes)],
+            Self::Handoff => vec![boxed(handoff::hand_over)],
+            Self::Endings => vec![boxed(traffic::react_to_endings), boxed(metrics::record_endings)],
+            Self::Traffic => vec![boxed(traffic::release_arrivals)],
+            Self::Reservation => vec![boxed(handoff::reserve_for_arrivals)],
+            Self::Routing => vec![boxed(routing::place_ready), boxed(routing::record_decisions)],
+        }
     }
 
     /// Whether the stage has anything to do at this instant. To ask costs less than to run it.
@@ -78,28 +78,26 @@ fn handoff_has_work(world: &World) -> bool {
         || world.resource::<PassHorizon>().next_transfer <= world.resource::<Clock>().now
 }
 
-/// The schedules of a simulation.
+/// The systems of a simulation, stage by stage.
+///
+/// They run one after the other, always. bevy's schedules can do more (find an order, run systems at
+/// once), and cost about as much as all systems of an instant in which little happens.
 pub struct Order {
     handover: Handover,
-    stages: [Schedule; Stage::ALL.len()],
-    closing: Schedule,
+    stages: [Vec<BoxedSystem>; Stage::ALL.len()],
+    closing: Vec<BoxedSystem>,
 }
 
-/// The schedule that closes the books at the end.
-#[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
-struct Closing;
-
 impl Order {
-    /// The schedules for a deployment that hands requests over in this way.
+    /// The systems for a world whose deployment hands requests over in this way.
     #[must_use]
-    pub fn new(handover: Handover) -> Self {
-        let stages = Stage::ALL.map(|stage| {
-            let mut schedule = single_threaded(stage);
-            stage.add_systems(&mut schedule);
-            schedule
-        });
-        let mut closing = single_threaded(Closing);
-        closing.add_systems((metrics::record_unfinished, scheduling::flush_logs).chain());
+    pub fn new(handover: Handover, world: &mut World) -> Self {
+        let mut stages = Stage::ALL.map(Stage::systems);
+        // They close the books at the end.
+        let mut closing = vec![boxed(metrics::record_unfinished), boxed(scheduling::flush_logs)];
+        for system in stages.iter_mut().flatten().chain(&mut closing) {
+            system.initialize(world);
+        }
         Self { handover, stages, closing }
     }
 
@@ -115,19 +113,22 @@ impl Order {
 
     /// Runs one stage, whether or not it has anything to do.
     pub fn run_stage(&mut self, stage: Stage, world: &mut World) {
-        self.stages[stage as usize].run(world);
+        run_all(&mut self.stages[stage as usize], world);
     }
 
     /// Closes the books.
     pub fn close(&mut self, world: &mut World) {
-        self.closing.run(world);
+        run_all(&mut self.closing, world);
     }
 }
 
-/// An empty schedule that runs its systems one after the other, which costs a tenth of handing them
-/// to threads.
-fn single_threaded(label: impl ScheduleLabel) -> Schedule {
-    let mut schedule = Schedule::new(label);
-    schedule.set_executor(SingleThreadedExecutor::new());
-    schedule
+fn run_all(systems: &mut [BoxedSystem], world: &mut World) {
+    for system in systems {
+        let ran = system.run((), world);
+        debug_assert!(ran.is_ok(), "a simulation has every resource that its systems name");
+    }
+}
+
+fn boxed<Marker>(system: impl IntoSystem<(), (), Marker, System: 'static>) -> BoxedSystem {
+    Box::new(IntoSystem::into_system(system))
 }

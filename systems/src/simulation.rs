@@ -96,7 +96,8 @@ impl Simulation {
         world.init_resource::<HandoffDesks>();
         world.init_resource::<DecisionOutbox>();
         spawn_ranks(&mut world, &deployment.pools, wants_notes);
-        Self { world, order: Order::new(handover), deployment, instants: 0 }
+        let order = Order::new(handover, &mut world);
+        Self { world, order, deployment, instants: 0 }
     }
 
     /// Handles the next instant; `false` once nothing is left to happen before the cut-off.
