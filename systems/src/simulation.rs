@@ -161,7 +161,10 @@ impl Simulation {
 
     /// Takes the rows of requests that have ended since the last call.
     pub fn take_rows(&mut self) -> Vec<RequestRow> {
-        std::mem::take(&mut self.world.resource_mut::<Outbox>().0)
+        let outbox = &mut self.world.resource_mut::<Outbox>().0;
+        // As many as now are to be expected the next time.
+        let next = Vec::with_capacity(outbox.len() + outbox.len() / 8);
+        std::mem::replace(outbox, next)
     }
 
     /// Takes the router's decisions since the last call, if they are recorded.

@@ -240,18 +240,21 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
                 Command::Release(request) => self.release(rank, request, self.now),
             }
         }
-        has_worked |= self.try_due_destination(rank);
-        // Nothing else would ever make an idle rank try again.
-        while self.is_idle(rank) && self.try_next_destination(rank) {
-            has_worked = true;
+        if self.awaits_room(rank) {
+            has_worked |= self.try_due_destination(rank);
+            // Nothing else would ever make an idle rank try again.
+            while self.is_idle(rank) && self.try_next_destination(rank) {
+                has_worked = true;
+            }
         }
-        if let Ok(data) = self.ranks.get(self.fleet.ranks[rank as usize])
-            && data.desk.commands.is_empty()
-            && !data.desk.awaits_room()
-        {
+        if !self.awaits_room(rank) {
             self.desks.busy.remove(&rank);
         }
         has_worked
+    }
+
+    fn awaits_room(&self, rank: u32) -> bool {
+        self.ranks.get(self.fleet.ranks[rank as usize]).is_ok_and(|data| data.desk.awaits_room())
     }
 
     /// Whether a rank has nothing to do and nothing to come.

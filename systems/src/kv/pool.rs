@@ -270,7 +270,10 @@ impl KvPool {
     fn evict_oldest(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
         let first = rows.len();
         let taken = match self.release_order.take_oldest(most, blocks.usage, rows) {
-            Some(Oldest::Run(count)) => self.evict_run(&rows[first..], count, blocks),
+            Some(Oldest::Run { count, first_place }) => {
+                self.unpublish_run(rows.last().copied(), first_place, blocks);
+                count
+            }
             Some(Oldest::Copy) => self.evict_copy(rows[first], blocks),
             Some(Oldest::Void) => 0,
             Some(Oldest::Unfindable(count)) => {
@@ -286,17 +289,11 @@ impl KvPool {
         taken
     }
 
-    /// Gives out the last blocks of a run, from its end, of which there are no copies.
-    fn evict_run(&mut self, rows: &[u32], count: u32, blocks: &mut Blocks<'_>) -> u32 {
-        let Some(&lowest) = rows.last() else { return 0 };
-        let place = blocks.usage[lowest as usize].place();
-        for &row in rows {
-            let block = &mut blocks.usage[row as usize];
-            (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
-        }
-        self.tree.unpublish_from(lowest, blocks.nodes);
-        self.events.note(blocks.nodes[lowest as usize].key, place);
-        count
+    /// Takes a block, of which there are no copies, and those behind it out of the tree.
+    fn unpublish_run(&mut self, row: Option<u32>, place: u32, blocks: &mut Blocks<'_>) {
+        let Some(row) = row else { return };
+        self.tree.unpublish_from(row, blocks.nodes);
+        self.events.note(blocks.nodes[row as usize].key, place);
     }
 
     /// Gives out a block of which there may be copies.

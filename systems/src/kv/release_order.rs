@@ -37,9 +37,14 @@ struct Release {
 pub enum Oldest {
     /// That many of the blocks that nobody can find.
     Unfindable(u32),
-    /// That many blocks of one run, from its end, of which there are no copies; their rows have been
-    /// appended, the first place last.
-    Run(u32),
+    /// Blocks of one run, from its end, of which there are no copies. Their rows have been appended, the
+    /// first of them last, and they are given out already.
+    Run {
+        /// How many.
+        count: u32,
+        /// Place of the first of them in the run.
+        first_place: u32,
+    },
     /// One block of which there may be copies; its row has been appended.
     Copy,
     /// Nothing: what was there is void.
@@ -69,7 +74,7 @@ impl ReleaseOrder {
 
     /// Takes up to `most` of the blocks that were released longest ago, where they are alike or belong
     /// together. Rows of findable blocks go to `rows`.
-    pub fn take_oldest(&mut self, most: u32, usage: &[BlockUse], rows: &mut Vec<u32>) -> Option<Oldest> {
+    pub fn take_oldest(&mut self, most: u32, usage: &mut [BlockUse], rows: &mut Vec<u32>) -> Option<Oldest> {
         let oldest = self.releases.front_mut()?;
         if oldest.unfindable > 0 {
             let taken = oldest.unfindable.min(most);
@@ -92,16 +97,20 @@ impl ReleaseOrder {
         }
         let of_run = (last.place() + 1).min(most) as usize;
         let first = oldest.rows.len().saturating_sub(of_run);
-        let goes_too = |&row: &u32| {
-            let block = &usage[row as usize];
-            is_valid(block, number) && block.is_alone()
-        };
-        let before = rows.len();
-        rows.extend(oldest.rows[first..].iter().rev().copied().take_while(goes_too));
-        let taken = rows.len() - before;
-        oldest.rows.truncate(oldest.rows.len() - taken);
-        self.entries -= taken;
-        Some(Oldest::Run(taken as u32))
+        let (mut count, mut first_place) = (0, last.place());
+        for &row in oldest.rows[first..].iter().rev() {
+            let block = &mut usage[row as usize];
+            if !is_valid(block, number) || !block.is_alone() {
+                break;
+            }
+            first_place = block.place();
+            (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
+            rows.push(row);
+            count += 1;
+        }
+        oldest.rows.truncate(oldest.rows.len() - count);
+        self.entries -= count;
+        Some(Oldest::Run { count: count as u32, first_place })
     }
 
     fn drop_oldest(&mut self) {
@@ -149,7 +158,7 @@ mod tests {
         order.append(rows.to_vec(), 0);
     }
 
-    fn rows(order: &mut ReleaseOrder, usage: &[BlockUse]) -> Vec<u32> {
+    fn rows(order: &mut ReleaseOrder, usage: &mut [BlockUse]) -> Vec<u32> {
         let mut rows = Vec::new();
         while order.take_oldest(1, usage, &mut rows).is_some() {}
         rows
@@ -161,7 +170,7 @@ mod tests {
         let mut order = ReleaseOrder::default();
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[3, 4], &mut usage);
-        assert_eq!(rows(&mut order, &usage), [2, 1, 0, 4, 3]);
+        assert_eq!(rows(&mut order, &mut usage), [2, 1, 0, 4, 3]);
     }
 
     #[test]
@@ -171,21 +180,21 @@ mod tests {
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[0, 3], &mut usage);
         usage[1].references = 1;
-        assert_eq!(rows(&mut order, &usage), [2, 3, 0]);
+        assert_eq!(rows(&mut order, &mut usage), [2, 3, 0]);
     }
 
     #[test]
     fn unfindable_blocks_go_before_the_findable_ones_that_they_follow() {
-        let usage = vec![BlockUse { published: 0, ..BlockUse::default() }; 1];
+        let mut usage = vec![BlockUse { published: 0, ..BlockUse::default() }; 1];
         let mut order = ReleaseOrder::default();
         order.append(vec![0], 2);
         let mut rows = Vec::new();
-        assert_eq!(order.take_oldest(1, &usage, &mut rows), Some(Oldest::Unfindable(1)));
-        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Unfindable(1)));
-        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Run(1)));
+        assert_eq!(order.take_oldest(1, &mut usage, &mut rows), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), Some(Oldest::Run { count: 1, first_place: 0 }));
         assert_eq!(rows, [0]);
-        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Void));
-        assert_eq!(order.take_oldest(5, &usage, &mut rows), None);
+        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), Some(Oldest::Void));
+        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), None);
     }
 
     #[test]
@@ -199,10 +208,10 @@ mod tests {
         }
         usage[1].published |= BlockUse::COPIED;
         let mut rows = Vec::new();
-        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Run(3)));
-        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Run(1)));
-        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Copy));
-        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Run(1)));
+        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Run { count: 3, first_place: 0 }));
+        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Run { count: 1, first_place: 2 }));
+        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Copy));
+        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Run { count: 1, first_place: 0 }));
         assert_eq!(rows, [5, 4, 3, 2, 1, 0]);
     }
 
@@ -215,6 +224,6 @@ mod tests {
             order.tidy(usage.len(), &usage);
             assert!(order.entries <= 6);
         }
-        assert_eq!(rows(&mut order, &usage).len(), 3);
+        assert_eq!(rows(&mut order, &mut usage).len(), 3);
     }
 }
