@@ -10,10 +10,9 @@ use bevy_ecs::prelude::*;
 use crate::clock::Clock;
 use crate::fleet::{Fleet, Rank, Role};
 use crate::handoff::{Handoff, HandoffDesk, Transfers};
-use crate::kv::{BlockTable, BlockUse, KvPool, RadixHold};
+use crate::kv::{BlockTable, BlockUse, KvPool};
 use crate::metrics::RequestStatistics;
 use crate::routing::{Route, RouteTaken, RouterFeed, Routers};
-use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{EngineSpec, Member, PassClock, Phase, RunningBatch, Sequence, WaitingQueue};
 use crate::traffic::{RequestInfo, Traffic};
 
@@ -70,28 +69,29 @@ fn blocks_are_conserved(world: &mut World) -> Result<(), String> {
 
 /// Every page of an SGLang-style rank is free, in the tree or in one request's hands.
 fn pages_are_conserved(world: &mut World) -> Result<(), String> {
-    let requests = world.query::<(&Route, &RadixHold, Option<&Handoff>, &Sequence)>();
-    let mut ranks = world.query::<(&Rank, &EngineSpec, &RunningBatch, &PassClock, &SglangRank)>();
-    for (rank, spec, batch, passes, sglang) in ranks.iter(world) {
+    let requests = world.query::<(&Route, &BlockTable, Option<&Handoff>, &Sequence)>();
+    let mut ranks = world.query::<(&Rank, &EngineSpec, &RunningBatch, &PassClock)>();
+    for (rank, spec, batch, passes) in ranks.iter(world) {
+        let Some(sglang) = &batch.sglang else { continue };
         let next_pass = passes.number + u64::from(passes.in_flight && passes.logged);
         // Pages that decode steps have given out, and that requests list when they leave.
         let unlisted_by = |member: &Member| {
-            let (_, hold, _, sequence) = requests.get_manual(world, member.request).ok()?;
-            Some(sequence.len_at(next_pass).div_ceil(spec.block_size) - hold.pages())
+            let (_, table, _, sequence) = requests.get_manual(world, member.request).ok()?;
+            Some(sequence.len_at(next_pass).div_ceil(spec.block_size) - table.pages.pages())
         };
         let unlisted = batch.members.iter().filter_map(unlisted_by).sum();
         let mut holds = Vec::new();
-        for (route, hold, handoff, _) in requests.iter_manual(world) {
+        for (route, table, handoff, _) in requests.iter_manual(world) {
             let activated = handoff.is_none_or(|handoff| handoff.times.destination_activated_ms.is_some());
             let is_at = |taken: Option<RouteTaken>| taken.is_some_and(|taken| taken.fleet_rank == rank.index);
             let (own, other) = if activated { (route.serving, route.prefill) } else { (route.prefill, route.serving) };
             if is_at(own) {
-                holds.push(hold);
+                holds.push(&table.pages);
             }
             if let Some(handoff) = handoff
                 && is_at(other)
             {
-                holds.push(&handoff.hold);
+                holds.push(&handoff.table.pages);
             }
         }
         sglang.cache.check(holds.into_iter(), unlisted)?;
@@ -159,7 +159,7 @@ pub fn state_dump(world: &mut World) -> String {
     let mut dump = format!("at {} ms:\n", world.resource::<Clock>().now.ms());
     let ranks = world.resource::<Fleet>().ranks.clone();
     let mut query = world.query::<(&EngineSpec, &RunningBatch, &WaitingQueue, &PassClock, &HandoffDesk)>();
-    let mut pools = world.query::<(&KvPool, Option<&SglangRank>)>();
+    let mut pools = world.query::<&KvPool>();
     for (index, rank) in ranks.into_iter().enumerate() {
         let Ok((spec, batch, queue, passes, desk)) = query.get(world, rank) else { continue };
         // Writing to a String cannot fail.
@@ -174,10 +174,10 @@ pub fn state_dump(world: &mut World) -> String {
             passes.number,
             if passes.in_flight { " in flight" } else { "" },
         );
-        let _ = match pools.get(world, rank) {
-            Ok((_, Some(sglang))) => writeln!(dump, "{:?}", sglang.cache.usage()),
-            Ok((pool, None)) => writeln!(dump, "{:?}", pool.usage()),
-            Err(_) => writeln!(dump),
+        let _ = match (&batch.sglang, pools.get(world, rank)) {
+            (Some(sglang), _) => writeln!(dump, "{:?}", sglang.cache.usage()),
+            (None, Ok(pool)) => writeln!(dump, "{:?}", pool.usage()),
+            (None, Err(_)) => writeln!(dump),
         };
     }
     dump

@@ -74,8 +74,6 @@ pub struct Fleet {
     pub workers: Vec<LogicalWorker>,
     /// The workers by role.
     pub pools: Vec<Pool>,
-    /// Whether ranks keep their pages in a radix tree, as SGLang does.
-    pub pages_form_a_tree: bool,
     /// Workers that got something to do while no pass was in flight.
     pub woken: Vec<u32>,
 }

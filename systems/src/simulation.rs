@@ -247,8 +247,7 @@ fn handover(deployment: &Deployment) -> Handover {
 
 /// Lays out the workers, pool by pool; their ranks are still to be spawned.
 fn plan_fleet(pools: &[PoolSpec]) -> Fleet {
-    let pages_form_a_tree = pools.iter().any(|pool| pool.engine.backend == Backend::Sglang);
-    let mut fleet = Fleet { pages_form_a_tree, ..Fleet::default() };
+    let mut fleet = Fleet::default();
     for spec in pools {
         let (first_worker, first_rank) = (fleet.workers.len() as u32, fleet.worker_of_rank.len() as u32);
         for id in 0..spec.workers {
@@ -312,23 +311,15 @@ fn spawn_blocks(world: &mut World, blocks_of_ranks: &[(Entity, u32)]) {
 /// Spawns a rank whose blocks will start at row `first_row` of the table of blocks.
 fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize, tells_router: bool) -> Entity {
     let mut pool = KvPool::new(first_row, spec.engine.block_entities());
-    let mut sglang =
-        (spec.engine.backend == Backend::Sglang).then(|| SglangRank::new(&spec.engine, spec.ranks_per_worker));
+    let mut batch = RunningBatch::default();
+    if spec.engine.backend == Backend::Sglang {
+        batch.sglang = Some(Box::new(SglangRank::new(&spec.engine, spec.ranks_per_worker)));
+    }
     if tells_router {
-        let events = sglang.as_mut().map_or(pool.events(), |sglang| sglang.cache.events());
+        let events = batch.sglang.as_deref_mut().map_or(pool.events(), |sglang| sglang.cache.events());
         events.enable();
     }
-    let components = (
-        rank,
-        spec.engine,
-        WaitingQueue::default(),
-        RunningBatch::default(),
-        PassClock::default(),
-        HandoffDesk::default(),
-        pool,
-    );
-    match sglang {
-        Some(sglang) => world.spawn((components, sglang)).id(),
-        None => world.spawn(components).id(),
-    }
+    let components =
+        (rank, spec.engine, WaitingQueue::default(), batch, PassClock::default(), HandoffDesk::default(), pool);
+    world.spawn(components).id()
 }

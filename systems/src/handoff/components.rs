@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bevy_ecs::prelude::*;
 
-use crate::kv::{BlockTable, RadixHold};
+use crate::kv::BlockTable;
 
 /// When the steps of a hand-over happened, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,8 +27,6 @@ pub struct Handoff {
     /// The request's blocks on the other rank: on the decode rank until it is activated there, on
     /// the prefill rank from then until they are released.
     pub table: BlockTable,
-    /// Its pages there, likewise, where SGLang's scheduler serves.
-    pub hold: RadixHold,
     /// Prompt tokens, in whole blocks, that the decode rank had to find new room for.
     pub fresh_tokens: u64,
     /// Prompt tokens that were cached on the decode rank.

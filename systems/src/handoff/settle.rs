@@ -395,7 +395,4 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
 fn take_from_request(request: Entity, requests: &mut Requests<'_, '_>, handoff: &mut Handoff) {
     let Ok(mut data) = requests.get_mut(request) else { return };
     handoff.table = std::mem::take(&mut *data.table);
-    if let Some(hold) = data.hold.as_deref_mut() {
-        handoff.hold = std::mem::take(hold);
-    }
 }

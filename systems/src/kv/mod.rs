@@ -112,4 +112,6 @@ pub struct BlockTable {
     pub rows: Vec<u32>,
     /// How many of the leading blocks are published: a lookup can find them.
     pub published: u32,
+    /// What it holds instead where blocks are pages that nobody can tell apart.
+    pub pages: RadixHold,
 }

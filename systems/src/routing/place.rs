@@ -76,23 +76,35 @@ pub fn place_ready(
 ) {
     let Placements { ready, released, .. } = &mut *placements;
     routers.catch_up(&mut feed, released);
+    for sent in released.drain(..) {
+        if let Ok((.., mut route)) = requests.get_mut(sent.0) {
+            send(sent, &mut route, &mut fleet, &mut ranks, clock.now);
+        }
+    }
     let role = fleet.entry_role();
     for request in ready.drain(..) {
-        let Ok((identity, sequence, timeline, _)) = requests.get(request) else { continue };
+        let Ok((identity, sequence, timeline, mut route)) = requests.get_mut(request) else { continue };
         let arrival =
             Arrival { request, prompt_tokens: sequence.prompt_tokens, identity, arrival_ms: timeline.arrival_ms };
         if let Some((rank, placed)) = routers.place(role, &arrival, clock.now) {
-            released.push((request, rank, placed));
+            send((request, rank, placed), &mut route, &mut fleet, &mut ranks, clock.now);
         }
     }
-    for (request, rank, placed) in released.drain(..) {
-        let Ok((.., mut route)) = requests.get_mut(request) else { continue };
-        let Ok((rank_data, mut queue)) = ranks.get_mut(fleet.ranks[rank as usize]) else { continue };
-        let taken = deliver(rank_data, placed, clock.now);
-        *(if fleet.is_disaggregated() { &mut route.prefill } else { &mut route.serving }) = Some(taken);
-        queue.requests.push_back(request);
-        fleet.wake(rank);
-    }
+}
+
+/// Queues a request on the rank that was chosen for it.
+fn send(
+    (request, rank, placed): Released,
+    route: &mut Route,
+    fleet: &mut Fleet,
+    ranks: &mut Query<(&Rank, &mut WaitingQueue)>,
+    now: VirtualTime,
+) {
+    let Ok((rank_data, mut queue)) = ranks.get_mut(fleet.ranks[rank as usize]) else { return };
+    let taken = deliver(rank_data, placed, now);
+    *(if fleet.is_disaggregated() { &mut route.prefill } else { &mut route.serving }) = Some(taken);
+    queue.requests.push_back(request);
+    fleet.wake(rank);
 }
 
 /// The record of a choice.

@@ -11,7 +11,7 @@ use super::sglang::SglangRank;
 use super::{Calendar, EngineSpec, PassLog};
 use crate::fleet::Rank;
 use crate::handoff::HandoffDesk;
-use crate::kv::{BlockTable, KvPool, RadixHold};
+use crate::kv::{BlockTable, KvPool};
 use crate::prefix::PromptIdentity;
 
 /// Where a request is in its life on a worker.
@@ -215,6 +215,8 @@ pub struct RunningBatch {
     pub prefilling: Option<Entity>,
     /// When decoding members need attention next.
     pub calendar: Calendar,
+    /// What SGLang's scheduler keeps besides.
+    pub sglang: Option<Box<SglangRank>>,
 }
 
 /// Why a request leaves its worker.
@@ -304,8 +306,6 @@ pub struct RankData {
     pub pool: &'static mut KvPool,
     /// What it has to do for requests that move between workers.
     pub desk: &'static mut HandoffDesk,
-    /// What it keeps besides, if its scheduler is SGLang's.
-    pub sglang: Option<&'static mut SglangRank>,
 }
 
 impl RankDataReadOnlyItem<'_, '_> {
@@ -341,8 +341,6 @@ pub struct RequestData {
     pub sequence: &'static mut Sequence,
     /// Blocks held.
     pub table: &'static mut BlockTable,
-    /// Pages held, where SGLang's scheduler serves.
-    pub hold: Option<&'static mut RadixHold>,
     /// What its tokens are.
     pub identity: &'static PromptIdentity,
     /// What has happened to it.

@@ -64,7 +64,7 @@ pub fn cut_log(data: &mut RankDataItem<'_, '_>, requests: &Requests<'_, '_>, sta
     };
     let in_batch = data.batch.members.iter().filter_map(|member| first_run(member.request));
     // Preempted requests stand before all that never ran, but SGLang sends them to the back.
-    let goes_to_back = data.sglang.is_some();
+    let goes_to_back = data.batch.sglang.is_some();
     let was_preempted = |request: Entity| requests.get(request).is_ok_and(|r| r.timeline.preemptions > 0);
     let waiting = data.queue.requests.iter().copied();
     let preempted = waiting.take_while(|&request| goes_to_back || was_preempted(request)).filter_map(first_run);

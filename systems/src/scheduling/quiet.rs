@@ -7,7 +7,7 @@ use crate::timing::{DecodeBatch, PassTiming, whole_ns_ms};
 
 /// How many of the rank's next passes serve just the members that decode, with nobody due.
 pub fn quiet_passes(data: &RankDataItem<'_, '_>) -> u64 {
-    if data.sglang.is_some() {
+    if data.batch.sglang.is_some() {
         // Its passes are cheap one by one, and memory decides at each of them.
         return 0;
     }

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::deployment::TokenLimits;
 use crate::fleet::Fleet;
 use crate::handoff::Handoff;
-use crate::kv::{BlockTable, RadixHold};
+use crate::kv::BlockTable;
 use crate::prefix::PromptIdentity;
 use crate::routing::{Placements, Route};
 use crate::scheduling::{Ending, PassHorizon, Sequence, Signals, Timeline};
@@ -215,12 +215,10 @@ fn spawn_request(
     let identity: PromptIdentity = turn.identity;
     let id = info.request_index;
     let bundle = (info, sequence, BlockTable::default(), identity, timeline, Route::default());
-    let fleet = world.resource::<Fleet>();
-    let request = match (fleet.is_disaggregated(), fleet.pages_form_a_tree) {
-        (false, false) => world.spawn(bundle).id(),
-        (false, true) => world.spawn((bundle, RadixHold::default())).id(),
-        (true, false) => world.spawn((bundle, Handoff::new(id))).id(),
-        (true, true) => world.spawn((bundle, Handoff::new(id), RadixHold::default())).id(),
+    let request = if world.resource::<Fleet>().is_disaggregated() {
+        world.spawn((bundle, Handoff::new(id))).id()
+    } else {
+        world.spawn(bundle).id()
     };
     world.resource_mut::<Placements>().arrive(request);
 }

@@ -12,7 +12,7 @@ pub fn reserve(
     handoff: &mut Handoff,
     _blocks: Blocks<'_>,
 ) -> Reservation {
-    let Some(state) = rank.sglang.as_deref_mut() else { return Reservation::Impossible };
+    let Some(state) = rank.batch.sglang.as_deref_mut() else { return Reservation::Impossible };
     let prompt_tokens = request.sequence.prompt_tokens;
     let page_size = rank.spec.block_size;
     let pages = prompt_tokens.div_ceil(page_size);
@@ -29,7 +29,7 @@ pub fn reserve(
     }
     handoff.fresh_tokens = u64::from(fresh) * u64::from(page_size);
     handoff.reused_tokens = u64::from(hold.cached_pages()) * u64::from(page_size);
-    handoff.hold = hold;
+    handoff.table.pages = hold;
     Reservation::Made
 }
 
@@ -40,8 +40,9 @@ pub fn activate(
     handoff: &mut Handoff,
     _blocks: Blocks<'_>,
 ) {
-    let (Some(state), Some(hold)) = (rank.sglang.as_deref_mut(), request.hold.as_deref_mut()) else { return };
-    std::mem::swap(hold, &mut handoff.hold);
+    let Some(state) = rank.batch.sglang.as_deref_mut() else { return };
+    std::mem::swap(&mut *request.table, &mut handoff.table);
+    let hold = &mut request.table.pages;
     let page_size = rank.spec.block_size;
     let complete = request.sequence.prompt_tokens / page_size;
     let runs = request.identity.runs(page_size, hold.cached_pages(), complete);
@@ -52,8 +53,8 @@ pub fn activate(
 
 /// Frees the pages that were reserved on a decode rank.
 pub fn cancel(rank: &mut RankDataItem<'_, '_>, handoff: &mut Handoff, _blocks: Blocks<'_>) {
-    if let Some(state) = rank.sglang.as_deref_mut() {
-        state.cache.release(&mut handoff.hold);
+    if let Some(state) = rank.batch.sglang.as_deref_mut() {
+        state.cache.release(&mut handoff.table.pages);
     }
 }
 
@@ -64,7 +65,7 @@ pub fn release_source(
     handoff: &mut Handoff,
     _blocks: Blocks<'_>,
 ) {
-    if let Some(state) = rank.sglang.as_deref_mut() {
-        state.cache.release(&mut handoff.hold);
+    if let Some(state) = rank.batch.sglang.as_deref_mut() {
+        state.cache.release(&mut handoff.table.pages);
     }
 }

@@ -50,7 +50,7 @@ pub fn begin_pass(
     _scratch: &mut Scratch,
     start: PassStart,
 ) {
-    let Some(state) = rank.sglang.as_deref_mut() else { return };
+    let Some(mut state) = rank.batch.sglang.take() else { return };
     let mut pass = SglangPass {
         rank: *rank.rank,
         spec: *rank.spec,
@@ -58,11 +58,12 @@ pub fn begin_pass(
         batch: &mut rank.batch,
         passes: &mut rank.passes,
         desk: &mut rank.desk,
-        state,
+        state: &mut state,
         requests,
         start,
     };
     pass.run();
+    rank.batch.sglang = Some(state);
 }
 
 impl SglangPass<'_, '_, '_> {
@@ -113,10 +114,8 @@ impl SglangPass<'_, '_, '_> {
     }
 
     fn release(&mut self, request: Entity) {
-        if let Ok(mut data) = self.requests.get_mut(request)
-            && let Some(hold) = data.hold.as_deref_mut()
-        {
-            self.state.cache.release(hold);
+        if let Ok(mut data) = self.requests.get_mut(request) {
+            self.state.cache.release(&mut data.table.pages);
         }
     }
 
@@ -168,7 +167,7 @@ impl SglangPass<'_, '_, '_> {
         let page_size = self.spec.block_size;
         let Ok(mut data) = self.requests.get_mut(head) else { return None };
         let sequence = *data.sequence;
-        let hold = data.hold.as_deref_mut()?;
+        let hold = &mut data.table.pages;
         let len = sequence.prompt_tokens + sequence.generated;
         let left = sequence.output_limit - sequence.generated;
         let continues = sequence.phase == Phase::Prefilling;
@@ -202,7 +201,7 @@ impl SglangPass<'_, '_, '_> {
 
     /// Whether the head has to wait although it has the whole rank for itself.
     fn can_never_start(&self, head: Entity) -> bool {
-        let held = self.requests.get(head).ok().and_then(|data| data.hold.map(|hold| hold.pages())).unwrap_or(0);
+        let held = self.requests.get(head).map_or(0, |data| data.table.pages.pages());
         self.batch.members.is_empty() && self.state.cache.available() + held == self.state.cache.capacity()
     }
 
@@ -212,9 +211,7 @@ impl SglangPass<'_, '_, '_> {
         self.queue.head_is_under_way = false;
         let Ok(mut data) = self.requests.get_mut(head) else { return };
         let started = !data.timeline.admissions.is_empty();
-        if let Some(hold) = data.hold.as_deref_mut() {
-            self.state.cache.release(hold);
-        }
+        self.state.cache.release(&mut data.table.pages);
         let ending = if started {
             Ending::Failed(StatusReason::OutgrewKvPool)
         } else {
@@ -289,15 +286,13 @@ impl SglangPass<'_, '_, '_> {
         }
         if left <= 1 {
             data.timeline.end_lead_run(self.passes.number);
-            if let Some(hold) = data.hold.as_deref_mut() {
-                self.state.cache.release(hold);
-            }
+            self.state.cache.release(&mut data.table.pages);
             self.passes.endings.push((plan.request, Ending::Finished));
             return;
         }
         if has_room {
             let pages = (plan.len + 1).div_ceil(page_size) - plan.len.div_ceil(page_size);
-            let grown = data.hold.as_deref_mut().is_some_and(|hold| self.state.cache.grow(pages, hold));
+            let grown = self.state.cache.grow(pages, &mut data.table.pages);
             debug_assert!(grown, "room was made for all first tokens");
             if self.start.notes_first_tokens && sequence.generated == 1 {
                 self.passes.first_tokens.push(plan.request);
@@ -311,7 +306,7 @@ impl SglangPass<'_, '_, '_> {
         let page_size = self.spec.block_size;
         let stamp = self.state.next_stamp();
         let Ok(mut data) = self.requests.get_mut(request) else { return };
-        let Some(hold) = data.hold.as_deref_mut() else { return };
+        let hold = &mut data.table.pages;
         let runs = data.identity.runs(page_size, hold.cached_pages(), computed / page_size);
         self.state.cache.commit(runs, stamp, hold);
     }
@@ -443,7 +438,7 @@ impl SglangPass<'_, '_, '_> {
     fn end_hold(&mut self, request: Entity, len: u32, step: u64) {
         let page_size = self.spec.block_size;
         let Ok(mut data) = self.requests.get_mut(request) else { return };
-        let Some(hold) = data.hold.as_deref_mut() else { return };
+        let hold = &mut data.table.pages;
         hold.receive(len.div_ceil(page_size) - hold.pages());
         let filled = step.checked_sub(1 + u64::from(len % page_size)).filter(|&step| step >= data.sequence.run_start);
         let stamp = filled.map_or(Stamp::default(), |step| token_stamp(step, data.sequence.ordinal));

@@ -1,7 +1,5 @@
 //! What an SGLang-style rank keeps beside its queue and its batch.
 
-use bevy_ecs::prelude::*;
-
 use super::{DecodeGrowth, NewTokenRatio};
 use crate::kv::{RadixCache, Stamp};
 use crate::scheduling::EngineSpec;
@@ -13,7 +11,7 @@ pub const MAX_PREFILL_TOKENS: u32 = 16_384;
 pub const MAX_RESERVED_OUTPUT: u32 = 4096;
 
 /// The state of an SGLang-style rank.
-#[derive(Component, Debug)]
+#[derive(Debug)]
 pub struct SglangRank {
     /// Its pages, and the tree of those that are cached.
     pub cache: RadixCache,
