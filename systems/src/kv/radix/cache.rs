@@ -97,17 +97,11 @@ impl RadixCache {
         &mut self.tree.events
     }
 
-    /// Leading pages of a prompt that are in the tree. Leaves no trace.
+    /// Leading pages of a prompt that are in the tree. Being looked at does not keep them there longer:
+    /// only an admission or a commit counts as a touch.
     #[must_use]
-    pub fn peek(&self, runs: impl Iterator<Item = Run>) -> u32 {
+    pub fn look_up(&self, runs: impl Iterator<Item = Run>) -> u32 {
         self.tree.find(runs).pages
-    }
-
-    /// Leading pages of a prompt that are in the tree, which counts as a touch of them.
-    pub fn look_up(&mut self, runs: impl Iterator<Item = Run>, at: Stamp) -> u32 {
-        let found = self.tree.find(runs);
-        self.tree.touch_found(found, at);
-        found.pages
     }
 
     /// A request that holds the leading pages of its prompt that are in the tree, and nothing else.

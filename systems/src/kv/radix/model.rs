@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{RadixCache, RadixHold, RadixUsage, Stamp};
-use crate::prefix::{PromptIdentity, mix, stream};
+use crate::prefix::{PromptIdentity, mix};
 
 /// A page by everything up to its end: its run and its place in the run.
 type PageId = (u64, u32);
@@ -47,18 +47,13 @@ impl Model {
         RadixUsage { free: self.free, private: self.private, locked, evictable }
     }
 
-    fn touch(&mut self, path: &[PageId], at: Stamp) -> u32 {
-        let resident = path.iter().take_while(|id| self.pages.contains_key(id)).count();
-        for id in &path[..resident] {
-            self.pages.get_mut(id).unwrap().touched = at;
-        }
-        resident as u32
-    }
-
     fn admit(&mut self, path: &[PageId], at: Stamp) -> ModelHold {
-        let cached = self.touch(path, at);
-        for id in &path[..cached as usize] {
-            self.pages.get_mut(id).unwrap().locks += 1;
+        let mut cached = 0;
+        for id in path {
+            let Some(page) = self.pages.get_mut(id) else { break };
+            page.touched = at;
+            page.locks += 1;
+            cached += 1;
         }
         ModelHold { cached, private: 0 }
     }
@@ -136,20 +131,14 @@ impl Dice {
     fn prompt(&mut self, number: u64) -> PromptIdentity {
         let ids: Vec<u64> = (0..4).map(|_| u64::from(self.below(2))).collect();
         let (tokens_per_id, tokens) = (5, 1 + self.below(20));
-        // Some continue a session: they have their stream in common.
-        let session = if self.below(3) == 0 { u64::from(self.below(4)) } else { 1000 + number };
-        match self.below(5) {
-            0 => PromptIdentity::unique(session),
-            _ => PromptIdentity {
-                // A stream has only one prompt before it.
-                stream: stream(if session < 1000 {
-                    ids.iter().fold(u64::from(tokens), |a, &b| mix(a, b))
-                } else {
-                    session
-                }),
-                ..PromptIdentity::from_trace_ids(&ids, tokens_per_id, tokens, 0)
-            },
+        // Some continue a session: everything that they start with is the same.
+        let number = if self.below(3) > 0 { (1 << 32) | number } else { u64::from(self.below(4)) };
+        if self.below(5) == 0 {
+            return PromptIdentity::unique(number);
         }
+        let used = &ids[..tokens.div_ceil(tokens_per_id) as usize];
+        let whole = used.iter().fold(u64::from(tokens), |whole, &id| mix(whole, id));
+        PromptIdentity::from_trace_ids(&ids, tokens_per_id, tokens, mix(whole, number))
     }
 }
 
@@ -208,13 +197,10 @@ impl Duel {
     }
 
     fn look_up(&mut self) {
-        let at = self.stamp();
         let prompt = self.dice.prompt(self.now);
-        let runs = prompt.runs(self.page_size, 0, 9);
         let path = path(&prompt, self.page_size, 0..9);
-        let peeked = self.cache.peek(runs.clone());
-        assert_eq!(self.cache.look_up(runs, at), peeked);
-        assert_eq!(self.model.touch(&path, at), peeked);
+        let resident = path.iter().take_while(|id| self.model.pages.contains_key(id)).count();
+        assert_eq!(self.cache.look_up(prompt.runs(self.page_size, 0, 9)), resident as u32);
     }
 
     fn grow(&mut self, index: usize) {

@@ -48,7 +48,7 @@ impl Rank {
     }
 
     fn cached(&self, prompt: &PromptIdentity) -> u32 {
-        self.cache.peek(prompt.runs(1, 0, 1000))
+        self.cache.look_up(prompt.runs(1, 0, 1000))
     }
 }
 
@@ -77,16 +77,9 @@ fn prompts_of_one_batch_do_not_share_and_the_later_one_gives_its_copy_back() {
     rank.commit(&a, 200, &mut hold_a);
     rank.commit(&b, 200, &mut hold_b);
     assert_eq!(rank.cache.usage(), RadixUsage { free: 700, private: 0, locked: 300, evictable: 0 });
-    rank.finish_one_of_two(&a, hold_a, &hold_b);
+    rank.cache.release(&mut hold_a);
+    assert_eq!(rank.cache.check([&hold_b].into_iter(), 0), Ok(()));
     assert_eq!(rank.cache.usage(), RadixUsage { free: 700, private: 0, locked: 200, evictable: 100 });
-}
-
-impl Rank {
-    fn finish_one_of_two(&mut self, prompt: &PromptIdentity, mut done: RadixHold, other: &RadixHold) {
-        let (at, cached) = (self.stamp(), done.cached_pages());
-        self.cache.finish(prompt.runs(1, cached, cached), at, &mut done);
-        assert_eq!(self.cache.check([other].into_iter(), 0), Ok(()));
-    }
 }
 
 #[test]
@@ -95,10 +88,12 @@ fn the_leaf_touched_longest_ago_goes_first_from_its_end_and_its_prefix_last() {
     let (a, b) = (prompt(&[1, 2], 0), prompt(&[1, 3], 1));
     rank.serve(&a, 200);
     rank.serve(&b, 200);
-    rank.admit(&a, 150);
+    let mut found = rank.admit(&a, 150);
+    rank.cache.release(&mut found);
+    assert_eq!(rank.cached(&a), 200, "which is no touch");
     let mut other = rank.admit(&prompt(&[9], 2), 0);
     rank.grow_to(230, &mut other);
-    assert_eq!((rank.cached(&a), rank.cached(&b)), (170, 200), "what was found half is half young");
+    assert_eq!((rank.cached(&a), rank.cached(&b)), (170, 200), "what was admitted in part is young in part");
 }
 
 #[test]

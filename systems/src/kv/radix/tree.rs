@@ -13,7 +13,7 @@ new_key_type! {
     pub struct RadixNode;
 }
 
-/// When a page was last found or inserted. Later operations on a tree have higher stamps.
+/// When a page was last locked or inserted. Later operations on a tree have higher stamps.
 ///
 /// The caller gives the stamps, so that it can put off what a request does at every token and still
 /// leave the tree as if it had been done in time.
@@ -45,7 +45,7 @@ struct Node {
     parent: Option<RadixNode>,
     /// The next stretch of the same run.
     next: Option<RadixNode>,
-    /// When it was last found or inserted. While it is locked, its holders may know better.
+    /// When it was last locked or inserted. While it is locked, its holders may know better.
     touched: Stamp,
 }
 
@@ -107,22 +107,6 @@ impl RadixTree {
         let last = self.end_of(found);
         self.lock(last, None, at);
         last
-    }
-
-    /// Touches all that was found.
-    pub fn touch_found(&mut self, found: Found, at: Stamp) {
-        let mut up = self.end_of(found);
-        while let Some(node) = up {
-            let in_order = self.is_evictable_leaf(node);
-            let stretch = &mut self.nodes[node];
-            let before = stretch.touched;
-            stretch.touched = before.max(at);
-            up = stretch.parent;
-            if in_order {
-                self.evictable_leaves.remove(&(before, node));
-                self.enlist(node);
-            }
-        }
     }
 
     /// Inserts `runs` behind `from`, the last node of a path that the caller has locked, and moves the

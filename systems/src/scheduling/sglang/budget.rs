@@ -55,3 +55,44 @@ impl PrefillBudget {
 fn whole_pages(tokens: u32, page_size: u32) -> u64 {
     u64::from(tokens.div_ceil(page_size)) * u64::from(page_size)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_charged_in_whole_pages_and_must_leave_room() {
+        let budget = PrefillBudget::new(224.0, 16_384, 8192);
+        assert_eq!(budget.fit(64, 40, 16), Some(64), "104 of 224");
+        assert_eq!(budget.fit(64, 160, 16), None, "224 are not below 224");
+        assert_eq!(budget.fit(63, 159, 16), Some(63), "64 and 159 are");
+    }
+
+    #[test]
+    fn a_prompt_is_cut_at_whole_pages_and_sets_its_output_aside_with_its_last_part() {
+        let mut budget = PrefillBudget::new(1000.0, 16_384, 100);
+        assert_eq!(budget.fit(500, 900, 16), Some(96));
+        budget.take(96, 0, 16);
+        assert_eq!(budget.fit(404, 0, 16), None, "four tokens are no page");
+        assert!(!budget.is_used_up());
+        let mut budget = PrefillBudget::new(1000.0, 16_384, 96);
+        budget.take(96, 0, 16);
+        assert!(budget.is_used_up());
+    }
+
+    #[test]
+    fn a_pass_computes_no_more_than_its_input() {
+        let mut budget = PrefillBudget::new(1e6, 100, 8192);
+        assert_eq!(budget.fit(101, 0, 1), None);
+        assert_eq!(budget.fit(100, 0, 1), Some(100));
+        budget.take(60, 10, 1);
+        assert_eq!(budget.fit(41, 0, 1), None);
+    }
+
+    #[test]
+    fn a_prompt_that_is_all_cached_needs_no_budget_but_room_for_its_output() {
+        let budget = PrefillBudget::new(10.0, 16_384, 0);
+        assert_eq!(budget.fit(0, 9, 16), Some(0));
+        assert_eq!(budget.fit(0, 10, 16), None);
+    }
+}

@@ -48,3 +48,37 @@ impl DecodeGrowth {
         (step + to_fill) % self.page_size
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prefix::mix;
+
+    #[test]
+    fn it_counts_what_a_look_at_every_request_counts() {
+        for page_size in [1, 2, 3, 16, 64, 1000] {
+            let mut growth = DecodeGrowth::new(page_size);
+            let mut lens: Vec<u32> = Vec::new();
+            for step in 7..500_u64 {
+                let dice = mix(step, u64::from(page_size));
+                if dice.is_multiple_of(3) && !lens.is_empty() {
+                    growth.remove(lens.swap_remove(dice as usize % lens.len()), step);
+                } else {
+                    lens.push((mix(dice, 1) % 3000) as u32);
+                    growth.add(lens[lens.len() - 1], step);
+                }
+                let needs = lens.iter().filter(|&&len| len % page_size == 0).count();
+                assert_eq!(growth.pages(step), needs as u32);
+                lens.iter_mut().for_each(|len| *len += 1);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_batch_remembers_nothing() {
+        let mut growth = DecodeGrowth::new(16);
+        growth.add(100, 5);
+        growth.remove(103, 8);
+        assert!(growth.requests.is_empty());
+    }
+}

@@ -171,25 +171,22 @@ impl SglangPass<'_, '_, '_> {
         let len = sequence.prompt_tokens + sequence.generated;
         let left = sequence.output_limit - sequence.generated;
         let continues = sequence.phase == Phase::Prefilling;
-        if !continues {
-            let findable = if left > 0 { (len - 1) / page_size } else { len / page_size };
-            let stamp = self.state.next_stamp();
-            *hold = self.state.cache.admit(data.identity.runs(page_size, 0, findable), stamp);
-        }
-        let before = if continues { sequence.computed } else { hold.cached_pages() * page_size };
+        let findable = if left > 0 { (len - 1) / page_size } else { len / page_size };
+        let runs = data.identity.runs(page_size, 0, findable);
+        let before = if continues { sequence.computed } else { self.state.cache.look_up(runs.clone()) * page_size };
         let reserve = left.min(MAX_RESERVED_OUTPUT);
-        let chunk = budget.fit(len - before, reserve, page_size);
-        let planned = chunk.map(|chunk| Planned { request: head, before, after: before + chunk, len });
-        let has_room = planned.is_some_and(|plan| {
-            let pages = plan.after.div_ceil(page_size) - hold.pages();
-            self.state.cache.grow(pages, hold)
-        });
-        let (Some(plan), true) = (planned, has_room) else {
+        let chunk = budget.fit(len - before, reserve, page_size)?;
+        let plan = Planned { request: head, before, after: before + chunk, len };
+        if !continues {
+            let stamp = self.state.next_stamp();
+            *hold = self.state.cache.admit(runs, stamp);
+        }
+        if !self.state.cache.grow(plan.after.div_ceil(page_size) - hold.pages(), hold) {
             if !continues {
                 self.state.cache.release(hold);
             }
             return None;
-        };
+        }
         budget.take(plan.after - plan.before, if plan.after < len { 0 } else { reserve }, page_size);
         data.sequence.computed = plan.after;
         if !continues {

@@ -44,3 +44,32 @@ impl NewTokenRatio {
         self.value = ((generated + 20 * requests) as f64 / (limits + 1) as f64).min(1.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_falls_to_the_least_in_600_steps() {
+        let mut ratio = NewTokenRatio::new(1);
+        (0..599).for_each(|_| ratio.decay());
+        assert!(ratio.value() > 0.098 && ratio.value() < 0.0995);
+        (0..2).for_each(|_| ratio.decay());
+        assert!((ratio.value() - 0.098).abs() < 1e-12);
+        assert!((NewTokenRatio::new(2).value() - 0.21).abs() < 1e-12);
+    }
+
+    /// Measured on the reference: ten requests stay, with 50 of 4,000 tokens each; in the next step the
+    /// ratio rises to the least.
+    #[test]
+    fn a_retraction_sets_it_below_the_least_if_need_be() {
+        let mut ratio = NewTokenRatio::new(1);
+        ratio.after_retraction(500, 40_000, 10);
+        let left = 140.0 - 400.0 * ratio.value();
+        assert!(left > 133.0 && left < 133.001);
+        ratio.decay();
+        assert!((ratio.value() - 0.098).abs() < 1e-12);
+        ratio.after_retraction(100, 101, 2);
+        assert_eq!(ratio.value(), 1.0);
+    }
+}
