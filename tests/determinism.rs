@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
-use common::{Desk, Played, Row, finish, in_parallel, own_chat, own_chat_from, own_chat_lines, predict};
+use common::{Desk, Played, Row, finish, in_parallel, own_chat, own_chat_from, own_chat_lines, predict, root};
 use serde_json::{Value, json};
 
 /// Columns that say where in the file a request stood, and under which names.
@@ -18,6 +19,26 @@ fn without_circumstances(report: &Value) -> String {
     report.to_string()
 }
 
+/// Plays a configuration in five fresh processes, which must write the same bytes, and gives the folder of one.
+fn play_five_times(desk: &Desk, config: &Path, options: &[&str], files: &[&str]) -> PathBuf {
+    let outs: Vec<_> = (0..5).map(|run| desk.path(&format!("out-{run}"))).collect();
+    let results = in_parallel(&outs, |out| {
+        let finished = finish(predict(config, out).args(options));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let report: Value = serde_json::from_slice(&fs::read(out.join("prediction.json")).unwrap()).unwrap();
+        let contents: Vec<_> = files.iter().map(|file| fs::read(out.join(file)).unwrap()).collect();
+        (without_circumstances(&report), contents, finished.stdout)
+    });
+    for (run, result) in results.iter().enumerate().skip(1) {
+        assert!(result.0 == results[0].0, "run {run} has another report");
+        for (file, (content, first)) in files.iter().zip(result.1.iter().zip(&results[0].1)) {
+            assert!(content == first, "run {run} has another {file}");
+        }
+        assert!(result.2 == results[0].2, "run {run} prints another summary");
+    }
+    outs[0].clone()
+}
+
 #[test]
 fn five_processes_write_the_same_bytes() {
     let desk = Desk::new();
@@ -25,22 +46,23 @@ fn five_processes_write_the_same_bytes() {
     // Small enough to evict and preempt: everything that keeps an order has to keep it.
     workload["engine"]["workers"]["aggregated"]["kv_cache"]["capacity"]["blocks"] = json!(1200);
     let config = desk.config(&workload);
-    let outs: Vec<_> = (0..5).map(|run| desk.path(&format!("out-{run}"))).collect();
-    let results = in_parallel(&outs, |out| {
-        let finished = finish(predict(&config, out).arg("--capture-per-request"));
+    let out = play_five_times(&desk, &config, &["--capture-per-request"], &["requests.parquet", "requests.jsonl"]);
+    assert!(Played::read(&out).figure("preemptions") > 0.0, "the pool is not small enough to test anything");
+}
+
+#[test]
+fn ties_of_the_router_are_drawn_alike_in_every_process() {
+    let files = ["requests.parquet", "decisions.parquet"];
+    for name in ["step-4-kv-router", "step-5-disaggregated"] {
+        let desk = Desk::new();
+        let config = root().join(format!("data/examples/{name}.yaml"));
+        let out = play_five_times(&desk, &config, &["--decisions"], &files);
+        let seed = desk.path("another-seed");
+        let finished = finish(predict(&config, &seed).args(["--set", "router.seed=7"]));
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-        let report: Value = serde_json::from_slice(&fs::read(out.join("prediction.json")).unwrap()).unwrap();
-        let rows = fs::read(out.join("requests.parquet")).unwrap();
-        let lines = fs::read(out.join("requests.jsonl")).unwrap();
-        (without_circumstances(&report), rows, lines, finished.stdout)
-    });
-    for (run, result) in results.iter().enumerate().skip(1) {
-        assert!(result.0 == results[0].0, "run {run} has another report");
-        assert!(result.1 == results[0].1, "run {run} has another requests.parquet");
-        assert!(result.2 == results[0].2, "run {run} has another requests.jsonl");
-        assert!(result.3 == results[0].3, "run {run} prints another summary");
+        let workers = |out| Played::read(out).rows.iter().map(|row| row.int("worker_id")).collect::<Vec<_>>();
+        assert_ne!(workers(&out), workers(&seed), "there are no ties to draw");
     }
-    assert!(Played::read(&outs[0]).figure("preemptions") > 0.0, "the pool is not small enough to test anything");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::random::{Lcg, play_worlds, traffic};
-use common::{Desk, Played, Row, predict, start, wait_at_most};
+use common::{Desk, Played, Row, in_parallel, predict, start, wait_at_most};
 use serde_json::{Value, json};
 
 const WORLDS: u64 = 600;
@@ -37,6 +37,28 @@ fn invariants_hold_in_random_deployments() {
         "second rank",
     ];
     play_worlds(WORLDS, &expected, play_world);
+}
+
+/// Sizes at which other simulators hang without a word.
+#[test]
+fn every_size_of_a_worker_comes_to_an_end() {
+    let sizes = [1, 2, 4, 8];
+    let all = sizes.iter().flat_map(|&t| sizes.iter().flat_map(move |&p| sizes.iter().map(move |&d| [t, p, d])));
+    let all: Vec<[u64; 3]> = all.collect();
+    in_parallel(&all, |&[tensor, pipeline, attention_data]| {
+        let desk = Desk::new();
+        let mut config = common::config(common::closed_loop(300, 20, 6, 24), common::worker(16, 256));
+        let worker = &mut config["engine"]["workers"]["aggregated"];
+        worker["parallelism"] =
+            json!({ "replicas": 1, "tensor": tensor, "pipeline": pipeline, "attention_data": attention_data });
+        worker["scheduler"] = json!({ "max_batched_tokens": 64, "max_sequences": 8 });
+        let child = start(&mut predict(&desk.config(&config), &desk.out()));
+        let finished = wait_at_most(LONGEST_RUN, child).expect("it comes to an end");
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let played = Played::read(&desk.out());
+        assert_eq!(played.rows.len(), 24, "one row for each request");
+        assert_eq!(played.figure("decode_gpus_per_worker"), (tensor * pipeline * attention_data) as f64);
+    });
 }
 
 struct World {

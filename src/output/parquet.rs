@@ -19,6 +19,13 @@ use parquet::schema::types::{ColumnPath, Type, TypePtr};
 /// Rows of a row group: what DuckDB uses itself, and the unit in which it reads a file in parallel.
 const ROW_GROUP_ROWS: usize = 122_880;
 
+/// Rows of each of the first row groups. A group is encoded when it is full, so that with large ones nearly all of a
+/// short run's rows would be encoded after its end.
+const FIRST_ROW_GROUP_ROWS: usize = 8192;
+
+/// How many row groups are that small: together they have as many rows as a large one.
+const FIRST_ROW_GROUPS: usize = ROW_GROUP_ROWS / FIRST_ROW_GROUP_ROWS;
+
 /// Bytes of text in a row group, at which it is closed early: names in a trace can be of any length.
 const ROW_GROUP_TEXT_BYTES: usize = 64 << 20;
 
@@ -49,6 +56,7 @@ pub struct ParquetRows<W: Write + Send, R: TableRow = RequestRow> {
     columns: Vec<Buffer>,
     rows: usize,
     text_bytes: usize,
+    row_groups: usize,
 }
 
 impl<W: Write + Send, R: TableRow> ParquetRows<W, R> {
@@ -61,7 +69,7 @@ impl<W: Write + Send, R: TableRow> ParquetRows<W, R> {
         let properties = Arc::new(properties::<R>(metadata)?);
         let writer = SerializedFileWriter::new(Slot(Some(output)), schema::<R>()?, properties).map_err(to_io)?;
         let columns = R::COLUMNS.iter().map(Buffer::new).collect();
-        Ok(Self { writer, pending: Vec::with_capacity(PENDING_ROWS), columns, rows: 0, text_bytes: 0 })
+        Ok(Self { writer, pending: Vec::with_capacity(PENDING_ROWS), columns, rows: 0, text_bytes: 0, row_groups: 0 })
     }
 
     /// Adds a row.
@@ -97,7 +105,8 @@ impl<W: Write + Send, R: TableRow> ParquetRows<W, R> {
         }
         self.rows += self.pending.len();
         self.pending.clear();
-        if self.rows >= ROW_GROUP_ROWS || self.text_bytes >= ROW_GROUP_TEXT_BYTES {
+        let full = if self.row_groups < FIRST_ROW_GROUPS { FIRST_ROW_GROUP_ROWS } else { ROW_GROUP_ROWS };
+        if self.rows >= full || self.text_bytes >= ROW_GROUP_TEXT_BYTES {
             self.write_row_group()?;
         }
         Ok(())
@@ -114,6 +123,7 @@ impl<W: Write + Send, R: TableRow> ParquetRows<W, R> {
         }
         group.close().map_err(to_io)?;
         (self.rows, self.text_bytes) = (0, 0);
+        self.row_groups += 1;
         Ok(())
     }
 }
@@ -441,13 +451,15 @@ mod tests {
 
     #[test]
     fn row_groups_are_bounded_and_buffers_used_again() {
-        let rows = ROW_GROUP_ROWS as u64 + 1000;
+        let rows = 2 * ROW_GROUP_ROWS as u64 + 1000;
         let reader = reader(&file_of((0..rows).map(mixed_row)));
         let sizes: Vec<_> = reader.metadata().row_groups().iter().map(|g| g.num_rows()).collect();
-        assert_eq!(sizes, [ROW_GROUP_ROWS as i64, 1000]);
-        let last_group = reader.get_row_group(1).unwrap();
+        let (first, rest) = sizes.split_at(FIRST_ROW_GROUPS);
+        assert!(first.iter().all(|&size| size == FIRST_ROW_GROUP_ROWS as i64), "{first:?}");
+        assert_eq!(rest, [ROW_GROUP_ROWS as i64, 1000]);
+        let last_group = reader.get_row_group(sizes.len() - 1).unwrap();
         let first = last_group.get_row_iter(None).unwrap().next().unwrap().unwrap();
-        let written = mixed_row(ROW_GROUP_ROWS as u64);
+        let written = mixed_row(2 * ROW_GROUP_ROWS as u64);
         for (column, (name, field)) in COLUMNS.iter().zip(first.get_column_iter()) {
             assert!(same((column.read)(&written), field), "{name}: {field:?}");
         }

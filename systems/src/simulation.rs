@@ -146,6 +146,19 @@ impl Simulation {
         format!("{what}; this is a bug in dynosim, please report it\n{dump}").into()
     }
 
+    /// Moves a worker on in its life: only a ready one gets requests from now on. What it has, it serves
+    /// to the end. `false` if there is no such worker, or its life does not go backwards like that.
+    pub fn set_lifecycle(&mut self, role: Role, id: u32, to: Lifecycle) -> bool {
+        let mut fleet = self.world.resource_mut::<Fleet>();
+        let worker = fleet.workers.iter_mut().find(|worker| worker.role == role && worker.id == id);
+        let Some(worker) = worker.filter(|worker| worker.lifecycle <= to) else { return false };
+        worker.lifecycle = to;
+        let ranks = worker.ranks.clone();
+        let mut routers = self.world.resource_mut::<Routers>();
+        ranks.for_each(|rank| routers.set_routable(rank, to == Lifecycle::Ready));
+        true
+    }
+
     /// Runs one stage alone, whether or not it has anything to do, for whoever measures it.
     pub fn run_stage(&mut self, stage: Stage) {
         self.order.run_stage(stage, &mut self.world);
@@ -322,4 +335,44 @@ fn spawn_rank(world: &mut World, rank: Rank, spec: &PoolSpec, first_row: usize, 
     let components =
         (rank, spec.engine, WaitingQueue::default(), batch, PassClock::default(), HandoffDesk::default(), pool);
     world.spawn(components).id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::RouterSpec;
+    use crate::routing::kv_router::KvRouterSpec;
+    use crate::scheduling::EngineSpec;
+    use crate::timing::PassTiming;
+    use crate::traffic::{Load, SyntheticRequests};
+
+    fn simulation(router: RouterSpec) -> Simulation {
+        let engine = EngineSpec::vllm(64, 256, PassTiming::Fixed { prefill_ms: 10.0, decode_ms: 1.0 });
+        let deployment = Deployment { router, ..Deployment::aggregated(engine, 3) };
+        let source = Box::new(SyntheticRequests::new(200, 20, 30));
+        let traffic = Traffic::new(source, Load::Concurrency { units: 6 }, deployment.token_limits());
+        Simulation::new(deployment, traffic)
+    }
+
+    #[test]
+    fn a_draining_worker_serves_what_it_has_and_gets_nothing_new() {
+        for router in [RouterSpec::RoundRobin, RouterSpec::Kv(KvRouterSpec::aggregated(64))] {
+            let mut simulation = simulation(router);
+            while simulation.progress().ended < 6 {
+                assert!(simulation.step().unwrap());
+            }
+            assert!(simulation.set_lifecycle(Role::Aggregated, 1, Lifecycle::Draining));
+            assert!(!simulation.set_lifecycle(Role::Aggregated, 1, Lifecycle::Ready), "there is no way back");
+            assert!(!simulation.set_lifecycle(Role::Decode, 0, Lifecycle::Ready), "there is no such worker");
+            let drained_at_ms = simulation.progress().now_ms;
+            while simulation.step().unwrap() {
+                simulation.audit().unwrap();
+            }
+            let rows = simulation.take_rows();
+            let worker = |row: &RequestRow| row.placement.map(|placement| placement.worker_id);
+            assert_eq!(rows.len(), 30);
+            assert!(rows.iter().any(|row| worker(row) == Some(1)));
+            assert!(rows.iter().filter(|row| row.arrival_ms > drained_at_ms).all(|row| worker(row) != Some(1)));
+        }
+    }
 }

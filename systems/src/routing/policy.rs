@@ -148,6 +148,13 @@ impl Routers {
         Some((pool.first_rank + placed.target, placed))
     }
 
+    /// Lets a rank, by its place in the fleet, take part or not any more.
+    pub fn set_routable(&mut self, rank: u32, routable: bool) {
+        if let Some(pool) = self.pools.iter_mut().rfind(|pool| pool.first_rank <= rank) {
+            pool.policy.set_routable(rank - pool.first_rank, routable);
+        }
+    }
+
     /// Tells the policies what has happened; what leaves their queues because of it goes to `released`.
     pub fn catch_up(&mut self, feed: &mut RouterFeed, released: &mut Vec<Released>) {
         if !feed.is_enabled() {
