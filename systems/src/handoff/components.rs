@@ -78,6 +78,12 @@ impl HandoffDesk {
         !self.destinations.is_empty()
     }
 
+    /// Whether there is nothing to do here and nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.destinations.is_empty()
+    }
+
     /// Whether the end of a pass gives the desk something to do.
     #[must_use]
     #[inline]

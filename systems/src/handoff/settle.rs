@@ -247,7 +247,8 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
                 has_worked = true;
             }
         }
-        if !self.awaits_room(rank) {
+        let is_done = self.ranks.get(self.fleet.ranks[rank as usize]).is_ok_and(|data| data.desk.is_empty());
+        if is_done {
             self.desks.busy.remove(&rank);
         }
         has_worked
