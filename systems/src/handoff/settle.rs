@@ -15,7 +15,7 @@ use super::transfer::Transfers;
 use crate::clock::Clock;
 use crate::fleet::{Fleet, Role};
 use crate::kv::Blocks;
-use crate::routing::{Arrival, Placements, Route, RouterFeed, RouterNote, Routers, deliver};
+use crate::routing::{Arrival, Placements, Route, RouteTaken, RouterFeed, RouterNote, Routers};
 use crate::scheduling::{
     Ending, Engine, PassHorizon, RankData, Requests, Reservation, Signal, Signals, scheduler, with_block_columns,
 };
@@ -202,7 +202,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
         let (rank, placed) = self.routers.place(Role::Decode, &arrival, self.now)?;
         let mut rank_data = self.ranks.get_mut(self.fleet.ranks[rank as usize]).ok()?;
         let (_, mut route) = self.handoffs.get_mut(request).ok()?;
-        route.serving = Some(deliver(rank_data.rank, placed, self.now));
+        route.serving = Some(RouteTaken::new(rank_data.rank, placed, self.now));
         let desk = &mut *rank_data.desk;
         // A refused head stays refused; whoever comes behind it waits.
         desk.may_have_room |= desk.destinations.is_empty();

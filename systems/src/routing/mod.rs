@@ -8,6 +8,6 @@ mod policy;
 mod round_robin;
 
 pub use feed::{RouterFeed, RouterNote};
-pub use place::{DecisionOutbox, Placements, Route, RouteTaken, deliver, place_ready, record_decisions};
+pub use place::{DecisionOutbox, Placements, Route, RouteTaken, place_ready, record_decisions};
 pub use policy::{Arrival, Placed, RouterPolicy, RouterSpec, Routers};
 pub use round_robin::RoundRobin;

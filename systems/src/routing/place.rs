@@ -55,6 +55,20 @@ pub struct RouteTaken {
     pub overlap_blocks: u32,
 }
 
+impl RouteTaken {
+    /// The record of a choice that led to `rank`.
+    #[must_use]
+    pub fn new(rank: &Rank, placed: Placed, at: VirtualTime) -> Self {
+        Self {
+            fleet_rank: rank.index,
+            worker_id: rank.worker_id,
+            rank: rank.rank,
+            at,
+            overlap_blocks: placed.overlap_blocks,
+        }
+    }
+}
+
 /// Where a request went.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Route {
@@ -101,22 +115,10 @@ fn send(
     now: VirtualTime,
 ) {
     let Ok((rank_data, mut queue)) = ranks.get_mut(fleet.ranks[rank as usize]) else { return };
-    let taken = deliver(rank_data, placed, now);
+    let taken = RouteTaken::new(rank_data, placed, now);
     *(if fleet.is_disaggregated() { &mut route.prefill } else { &mut route.serving }) = Some(taken);
     queue.requests.push_back(request);
     fleet.wake(rank);
-}
-
-/// The record of a choice.
-#[must_use]
-pub fn deliver(rank: &Rank, placed: Placed, at: VirtualTime) -> RouteTaken {
-    RouteTaken {
-        fleet_rank: rank.index,
-        worker_id: rank.worker_id,
-        rank: rank.rank,
-        at,
-        overlap_blocks: placed.overlap_blocks,
-    }
 }
 
 /// Decisions that wait to be taken out of the world, in order.
