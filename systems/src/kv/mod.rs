@@ -12,7 +12,7 @@ mod release_order;
 
 pub use events::{KvEvent, KvEvents};
 pub use pool::{KvActivity, KvPool, KvPoolUsage, PrefixHit};
-pub use radix::{RadixCache, RadixHold, RadixNode, RadixUsage, Stamp};
+pub use radix::{RadixCache, RadixHold, RadixUsage, Stamp};
 
 use bevy_ecs::prelude::*;
 

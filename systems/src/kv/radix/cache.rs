@@ -35,15 +35,12 @@ pub struct RadixUsage {
 /// The pages that a request holds: a path of the tree, and private ones behind it.
 #[derive(Component, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RadixHold {
-    /// Where its path ends.
+    /// The node that its path ends with.
     last_node: Option<RadixNode>,
     /// Leading pages, in the tree.
     cached_pages: u32,
     /// Pages behind them that only this request has.
     private_pages: u32,
-    /// When it last touched its path. The tree learns of it when the path is unlocked; nobody asks
-    /// before.
-    touched: Stamp,
 }
 
 impl RadixHold {
@@ -111,7 +108,7 @@ impl RadixCache {
     pub fn admit(&mut self, runs: impl Iterator<Item = Run>, at: Stamp) -> RadixHold {
         let found = self.tree.find(runs);
         let last_node = self.tree.lock_found(found, at);
-        RadixHold { last_node, cached_pages: found.pages, private_pages: 0, touched: at }
+        RadixHold { last_node, cached_pages: found.pages, private_pages: 0 }
     }
 
     /// Evicts until `pages` pages are free; evicts none and returns `false` if that cannot be.
@@ -155,25 +152,25 @@ impl RadixCache {
     /// `runs` go from its last cached page to its last completed one. What the tree has already, it
     /// keeps: the request moves over, and its own copies become free.
     pub fn commit(&mut self, runs: impl Iterator<Item = Run>, at: Stamp, hold: &mut RadixHold) {
-        if !self.prefix_caching {
-            return;
-        }
         let mut committed = 0;
         let from = hold.cached_pages;
-        let runs = runs.inspect(|run| {
-            debug_assert_eq!(run.blocks.start, from + committed, "a commit goes on where the last one ended");
-            committed += run.blocks.end - run.blocks.start;
-        });
+        let mut runs = runs
+            .inspect(|run| {
+                debug_assert_eq!(run.blocks.start, from + committed, "a commit goes on where the last one ended");
+                committed += run.blocks.end - run.blocks.start;
+            })
+            .peekable();
+        // A request that has nothing to insert does not touch its path either.
+        if !self.prefix_caching || runs.peek().is_none() {
+            return;
+        }
         let (last_node, present) = self.tree.insert(hold.last_node, runs, at);
         debug_assert!(committed <= hold.private_pages, "a request commits what it has");
         self.private -= committed;
         self.free += present;
-        *hold = RadixHold {
-            last_node,
-            cached_pages: from + committed,
-            private_pages: hold.private_pages - committed,
-            touched: hold.touched.max(at),
-        };
+        hold.last_node = last_node;
+        hold.cached_pages += committed;
+        hold.private_pages -= committed;
     }
 
     /// Ends a request: commits `runs`, as in [`RadixCache::commit`], and lets go of everything.
@@ -189,7 +186,7 @@ impl RadixCache {
         let hold = std::mem::take(hold);
         self.private -= hold.private_pages;
         self.free += hold.private_pages;
-        self.tree.unlock(hold.last_node, hold.touched);
+        self.tree.unlock(hold.last_node);
     }
 
     /// Audits the pages, given all that requests hold, and `unlisted` pages that were given out for

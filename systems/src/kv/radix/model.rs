@@ -15,12 +15,15 @@ struct Page {
     touched: Stamp,
     children: u32,
     parent: Option<PageId>,
+    /// The node that it is in.
+    node: u32,
 }
 
 /// Pages one by one; every operation touches and locks the whole path, page by page.
 #[derive(Default)]
 struct Model {
     pages: BTreeMap<PageId, Page>,
+    nodes: u32,
     free: u32,
     private: u32,
 }
@@ -47,15 +50,36 @@ impl Model {
         RadixUsage { free: self.free, private: self.private, locked, evictable }
     }
 
-    fn admit(&mut self, path: &[PageId], at: Stamp) -> ModelHold {
-        let mut cached = 0;
+    fn new_node(&mut self) -> u32 {
+        self.nodes += 1;
+        self.nodes
+    }
+
+    /// Ends a path within the tree: a node that goes on behind it is cut, and its start not touched.
+    fn touch(&mut self, path: &[PageId], at: Stamp) {
+        let Some(last) = path.last() else { return };
+        let cut = self.pages[last].node;
+        let goes_on = self.pages.values().any(|page| page.node == cut && page.parent == Some(*last));
+        let start = self.new_node();
         for id in path {
-            let Some(page) = self.pages.get_mut(id) else { break };
-            page.touched = at;
-            page.locks += 1;
-            cached += 1;
+            let page = self.pages.get_mut(id).unwrap();
+            if goes_on && page.node == cut {
+                page.node = start;
+            } else {
+                page.touched = at;
+            }
         }
-        ModelHold { cached, private: 0 }
+    }
+
+    fn resident_pages(&self, path: &[PageId]) -> usize {
+        path.iter().take_while(|id| self.pages.contains_key(id)).count()
+    }
+
+    fn admit(&mut self, path: &[PageId], at: Stamp) -> ModelHold {
+        let found = &path[..self.resident_pages(path)];
+        self.touch(found, at);
+        found.iter().for_each(|id| self.pages.get_mut(id).unwrap().locks += 1);
+        ModelHold { cached: found.len() as u32, private: 0 }
     }
 
     fn grow(&mut self, pages: u32, hold: &mut ModelHold) -> bool {
@@ -83,19 +107,32 @@ impl Model {
 
     /// `path` is everything that is completed, from the first page on.
     fn commit(&mut self, path: &[PageId], at: Stamp, hold: &mut ModelHold) {
-        for (i, id) in path.iter().enumerate() {
-            let is_owned = i >= hold.cached as usize;
-            let is_new = !self.pages.contains_key(id);
+        let (owned, resident) = (hold.cached as usize, self.resident_pages(path));
+        if owned == path.len() {
+            return;
+        }
+        self.touch(&path[..resident], at);
+        for id in &path[owned..resident] {
+            self.pages.get_mut(id).unwrap().locks += 1;
+            self.free += 1;
+        }
+        let last = path[..resident].last().map(|id| &self.pages[id]);
+        let node = match last {
+            Some(last) if last.locks == 1 && last.children == 0 => last.node,
+            _ => self.new_node(),
+        };
+        for i in resident..path.len() {
             let parent = i.checked_sub(1).map(|before| path[before]);
-            if is_new && let Some(parent) = parent {
+            if let Some(parent) = parent {
                 self.pages.get_mut(&parent).unwrap().children += 1;
             }
-            let page = self.pages.entry(*id).or_insert(Page { parent, ..Page::default() });
-            page.touched = at;
-            page.locks += u32::from(is_owned);
-            self.free += u32::from(is_owned && !is_new);
+            self.pages.insert(path[i], Page { locks: 1, touched: at, children: 0, parent, node });
         }
-        let committed = path.len() as u32 - hold.cached;
+        // What follows a page is never older than it.
+        path[..resident].iter().filter(|_| resident < path.len()).for_each(|id| {
+            self.pages.get_mut(id).unwrap().touched = at;
+        });
+        let committed = (path.len() - owned) as u32;
         self.private -= committed;
         hold.private -= committed;
         hold.cached = path.len() as u32;
@@ -199,8 +236,8 @@ impl Duel {
     fn look_up(&mut self) {
         let prompt = self.dice.prompt(self.now);
         let path = path(&prompt, self.page_size, 0..9);
-        let resident = path.iter().take_while(|id| self.model.pages.contains_key(id)).count();
-        assert_eq!(self.cache.look_up(prompt.runs(self.page_size, 0, 9)), resident as u32);
+        let resident = self.model.resident_pages(&path) as u32;
+        assert_eq!(self.cache.look_up(prompt.runs(self.page_size, 0, 9)), resident);
     }
 
     fn grow(&mut self, index: usize) {

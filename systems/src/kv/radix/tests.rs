@@ -30,8 +30,17 @@ impl Rank {
     }
 
     fn commit(&mut self, prompt: &PromptIdentity, pages: u32, hold: &mut RadixHold) {
+        self.commit_pages(prompt, pages, 1, hold);
+    }
+
+    fn commit_pages(&mut self, prompt: &PromptIdentity, pages: u32, page_size: u32, hold: &mut RadixHold) {
         let at = self.stamp();
-        self.cache.commit(prompt.runs(1, hold.cached_pages(), pages), at, hold);
+        self.cache.commit(prompt.runs(page_size, hold.cached_pages(), pages), at, hold);
+    }
+
+    fn decode_to(&mut self, prompt: &PromptIdentity, pages: u32, hold: &mut RadixHold) {
+        self.grow_to(pages, hold);
+        self.commit(prompt, pages, hold);
     }
 
     fn finish(&mut self, prompt: &PromptIdentity, pages: u32, mut hold: RadixHold) {
@@ -44,6 +53,7 @@ impl Rank {
     fn serve(&mut self, prompt: &PromptIdentity, pages: u32) {
         let mut hold = self.admit(prompt, pages - 1);
         self.grow_to(pages, &mut hold);
+        self.commit(prompt, pages, &mut hold);
         self.finish(prompt, pages, hold);
     }
 
@@ -82,18 +92,83 @@ fn prompts_of_one_batch_do_not_share_and_the_later_one_gives_its_copy_back() {
     assert_eq!(rank.cache.usage(), RadixUsage { free: 700, private: 0, locked: 200, evictable: 100 });
 }
 
+/// How many pages of each prompt are left when 1, 2, 3... pages are evicted, as far as it changes.
+fn eviction_order(rank: &mut Rank, prompts: [&PromptIdentity; 2]) -> Vec<(u32, u32)> {
+    let mut filler = RadixHold::default();
+    let mut left = Vec::new();
+    while rank.cache.grow(1, &mut filler) {
+        left.push((rank.cached(prompts[0]), rank.cached(prompts[1])));
+        left.dedup();
+    }
+    left
+}
+
+/// What is left on the way from `from` to `to`, one page after the other.
+fn way(from: (u32, u32), to: (u32, u32)) -> Vec<(u32, u32)> {
+    let steps = (from.0 - to.0) + (from.1 - to.1);
+    let at = |step: u32| if from.0 > to.0 { (from.0 - step, from.1) } else { (from.0, from.1 - step) };
+    (1..=steps).map(at).collect()
+}
+
 #[test]
 fn the_leaf_touched_longest_ago_goes_first_from_its_end_and_its_prefix_last() {
     let mut rank = Rank::new(500);
     let (a, b) = (prompt(&[1, 2], 0), prompt(&[1, 3], 1));
     rank.serve(&a, 200);
     rank.serve(&b, 200);
-    let mut found = rank.admit(&a, 150);
-    rank.cache.release(&mut found);
     assert_eq!(rank.cached(&a), 200, "which is no touch");
-    let mut other = rank.admit(&prompt(&[9], 2), 0);
-    rank.grow_to(230, &mut other);
-    assert_eq!((rank.cached(&a), rank.cached(&b)), (170, 200), "what was admitted in part is young in part");
+    let left = [vec![(200, 200)], way((200, 200), (100, 200)), way((100, 200), (100, 100))].concat();
+    assert_eq!(eviction_order(&mut rank, [&a, &b])[..201], left);
+}
+
+/// Measured on the reference, as the next three: two prompts of 40 tokens, and then a third one of 21
+/// tokens that the first begins with. It finds 20 of them and commits all 21.
+fn after_a_prompt_within_another(serve: impl Fn(&mut Rank, &PromptIdentity)) -> Vec<(u32, u32)> {
+    let mut rank = Rank::new(120);
+    let (a, b) = (prompt(&[1], 0), prompt(&[2], 1));
+    rank.serve(&a, 40);
+    rank.serve(&b, 40);
+    serve(&mut rank, &PromptIdentity::from_trace_ids(&[1], 100, 21, 2));
+    eviction_order(&mut rank, [&a, &b])
+}
+
+#[test]
+fn a_node_is_not_touched_by_being_cut() {
+    let left = after_a_prompt_within_another(|rank, prompt| rank.serve(prompt, 21));
+    let order = [vec![(40, 40)], way((40, 40), (20, 40)), way((20, 40), (20, 0)), way((20, 0), (0, 0))];
+    assert_eq!(left, order.concat(), "token 21 was cut off and goes with those behind it");
+}
+
+#[test]
+fn a_node_is_touched_when_it_is_found_whole() {
+    let left = after_a_prompt_within_another(|rank, prompt| {
+        rank.serve(prompt, 21);
+        rank.serve(prompt, 21);
+    });
+    let order = [vec![(40, 40)], way((40, 40), (21, 40)), way((21, 40), (21, 0)), way((21, 0), (0, 0))];
+    assert_eq!(left, order.concat());
+}
+
+#[test]
+fn a_node_is_touched_by_what_is_inserted_behind_it() {
+    let left = after_a_prompt_within_another(|rank, prompt| {
+        let mut hold = rank.admit(prompt, 20);
+        rank.grow_to(21, &mut hold);
+        rank.commit(prompt, 21, &mut hold);
+        rank.decode_to(prompt, 23, &mut hold);
+        rank.finish(prompt, 23, hold);
+    });
+    let order = [vec![(40, 40)], way((40, 40), (21, 40)), way((21, 40), (21, 0)), way((21, 0), (0, 0))];
+    assert_eq!(left, order.concat());
+}
+
+#[test]
+fn a_request_that_inserts_nothing_touches_nothing() {
+    let left = after_a_prompt_within_another(|rank, prompt| {
+        let hold = rank.admit(prompt, 20);
+        rank.finish(prompt, 20, hold);
+    });
+    assert_eq!(left, [vec![(40, 40)], way((40, 40), (0, 40)), way((0, 40), (0, 0))].concat());
 }
 
 #[test]
@@ -137,8 +212,7 @@ fn growth_page_by_page_leaves_as_many_notes_as_it_has_runs() {
     let a = prompt(&[1], 7);
     let mut hold = rank.admit(&a, 99);
     for pages in 1..=300 {
-        rank.grow_to(pages, &mut hold);
-        rank.commit(&a, pages, &mut hold);
+        rank.decode_to(&a, pages, &mut hold);
     }
     let mut events: Vec<KvEvent> = Vec::new();
     rank.cache.events().drain(|event| events.push(event));
@@ -175,4 +249,51 @@ fn a_late_commit_with_its_own_stamp_changes_nothing() {
         lengths
     };
     assert_eq!(evicted(true), evicted(false));
+}
+
+/// One request as the reference serves it: its prompt chunk by chunk, room for the first output token
+/// before the end of the prompt is committed, and then token by token.
+fn serve_in_chunks(rank: &mut Rank, prompt: &PromptIdentity, tokens: [u32; 2], page_size: u32, chunk: u32) -> u32 {
+    let [prompt_tokens, output_tokens] = tokens;
+    let at = rank.stamp();
+    let mut hold = rank.cache.admit(prompt.runs(page_size, 0, (prompt_tokens - 1) / page_size), at);
+    let found = hold.cached_pages() * page_size;
+    let mut len = found;
+    while len < prompt_tokens {
+        rank.commit_pages(prompt, len / page_size, page_size, &mut hold);
+        len = prompt_tokens.min(len + chunk);
+        rank.grow_to(len.div_ceil(page_size), &mut hold);
+    }
+    // The only token of a request is never stored.
+    let stored = if output_tokens > 1 { output_tokens } else { 0 };
+    for _ in 0..stored {
+        len += 1;
+        rank.grow_to(len.div_ceil(page_size), &mut hold);
+        rank.commit_pages(prompt, len / page_size, page_size, &mut hold);
+    }
+    rank.commit_pages(prompt, len / page_size, page_size, &mut hold);
+    rank.cache.release(&mut hold);
+    found
+}
+
+#[test]
+fn it_reuses_what_the_reference_reuses() {
+    let mut rank = Rank::new(0);
+    let mut cache = [0; 4];
+    let lines = include_str!("reference.txt").lines().filter(|line| !line.starts_with('#'));
+    for (number, line) in lines.enumerate() {
+        let (head, numbers) = line.split_once(' ').unwrap();
+        let mut numbers: Vec<u64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        if head == "cache" {
+            cache = std::array::from_fn(|i| numbers[i] as u32);
+            rank = Rank::new(cache[1]);
+            continue;
+        }
+        let ids = numbers.split_off(2);
+        let tokens = [numbers[0] as u32, numbers[1] as u32];
+        let prompt = PromptIdentity::from_trace_ids(&ids, cache[3], tokens[0], number as u64);
+        let found = serve_in_chunks(&mut rank, &prompt, tokens, cache[0], cache[2]);
+        assert_eq!(found.to_string(), head, "line {line}");
+        assert_eq!(rank.cache.check([].iter(), 0), Ok(()));
+    }
 }

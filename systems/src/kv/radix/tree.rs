@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use fxhash::FxHashMap;
 use slotmap::{SlotMap, new_key_type};
+use smallvec::SmallVec;
 
+use super::node::{Node, PageId, Segment};
 use crate::kv::KvEvents;
 use crate::prefix::Run;
 
@@ -13,7 +15,7 @@ new_key_type! {
     pub struct RadixNode;
 }
 
-/// When a page was last locked or inserted. Later operations on a tree have higher stamps.
+/// When pages were last locked or inserted. Later operations on a tree have higher stamps.
 ///
 /// The caller gives the stamps, so that it can put off what a request does at every token and still
 /// leave the tree as if it had been done in time.
@@ -25,48 +27,26 @@ pub struct Stamp {
     pub order: u64,
 }
 
-/// A stretch of pages of one run: always found together, kept together and touched together.
-///
-/// The stretches of a run that are in the tree are always its leading ones, because a page is evicted
-/// after those that follow it.
-#[derive(Clone, Debug)]
-struct Node {
-    /// Key of the run.
-    run: u64,
-    /// Place in the run of the first page.
-    first_place: u32,
-    /// Length in pages.
-    pages: u32,
-    /// Requests that hold a path through this node.
-    locks: u32,
-    /// Stretches that follow: of this run, at most one, and the first ones of other runs.
-    children: u32,
-    /// The stretch before it; none at the start of a prompt.
-    parent: Option<RadixNode>,
-    /// The next stretch of the same run.
-    next: Option<RadixNode>,
-    /// When it was last locked or inserted. While it is locked, its holders may know better.
-    touched: Stamp,
-}
-
 /// How far a look-up came.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// Leading pages that are there.
+    /// Leading pages that are there, counted from where the look-up began.
     pub pages: u32,
-    /// The stretch that holds the last of them.
+    /// The node that holds the last page before here.
     node: Option<RadixNode>,
-    /// Pages of that stretch behind the last found one.
-    beyond: u32,
+    /// Pages of the node up to here.
+    inside: u32,
+    /// Segments of the node up to here.
+    segments: usize,
 }
 
 /// The cached pages of a rank.
 #[derive(Debug, Default)]
 pub struct RadixTree {
     nodes: SlotMap<RadixNode, Node>,
-    /// The first stretch of each run. A run's key stands for everything before it as well, so it is
+    /// Nodes by their first page. A page's identity stands for everything before it as well, so it is
     /// unique in the tree.
-    heads: FxHashMap<u64, RadixNode>,
+    by_first_page: FxHashMap<PageId, RadixNode>,
     /// Leaves that nobody locks, by the time of their last touch.
     evictable_leaves: BTreeSet<(Stamp, RadixNode)>,
     locked: u32,
@@ -89,62 +69,61 @@ impl RadixTree {
     pub fn find(&self, runs: impl Iterator<Item = Run>) -> Found {
         let mut found = Found::default();
         for run in runs {
-            let step = self.follow(found.node, &run);
-            if step.pages == 0 {
-                break;
-            }
-            debug_assert_eq!(found.beyond, 0, "another run can only follow the end of a stretch");
-            found = Found { pages: found.pages + step.pages, ..step };
-            if step.pages < run_pages(&run) {
+            if self.follow(&run, &mut found) < run_pages(&run) {
                 break;
             }
         }
         found
     }
 
-    /// Puts a lock on all that was found, and touches it. Returns the last node of the path.
+    /// Puts a lock on all that was found, and touches it. Returns the last node of the locked path.
     pub fn lock_found(&mut self, found: Found, at: Stamp) -> Option<RadixNode> {
-        let last = self.end_of(found);
-        self.lock(last, None, at);
+        let (last, untouched) = self.end_path(found);
+        self.lock(last, None);
+        self.touch(last, untouched, at);
         last
     }
 
     /// Inserts `runs` behind `from`, the last node of a path that the caller has locked, and moves the
-    /// lock to their end. Returns the node there and how many of the pages were in the tree already.
+    /// lock to their end. Returns the node there, and how many of the pages were in the tree already.
     pub fn insert(
         &mut self,
         from: Option<RadixNode>,
         runs: impl Iterator<Item = Run>,
         at: Stamp,
     ) -> (Option<RadixNode>, u32) {
-        let (mut last, mut present) = (from, 0);
+        let mut found = self.whole(from);
+        let mut missing = SmallVec::new();
         for run in runs {
-            let found = self.follow(last, &run);
-            let node = self.end_of(found);
-            self.lock(node, last, at);
-            last = node;
-            present += found.pages;
-            let missing = run_pages(&run) - found.pages;
-            if missing > 0 {
-                last = Some(self.append(last, run.key, run.first_place + found.pages, missing, at));
+            let followed = if missing.is_empty() { self.follow(&run, &mut found) } else { 0 };
+            let rest = run_pages(&run) - followed;
+            if rest > 0 {
+                missing.push(Segment { run: run.key, first_place: run.first_place + followed, pages: rest });
             }
         }
-        (last, present)
+        let (mut last, untouched) = self.end_path(found);
+        self.lock(last, from);
+        if missing.is_empty() {
+            self.touch(last, untouched, at);
+        } else {
+            last = Some(self.append(last, missing, at));
+            self.touch(last, None, at);
+        }
+        (last, found.pages)
     }
 
-    /// Takes a request's lock off the path that ends at `last`, touching it as of `at`.
-    pub fn unlock(&mut self, last: Option<RadixNode>, at: Stamp) {
+    /// Takes a request's lock off the path that ends with `last`.
+    pub fn unlock(&mut self, last: Option<RadixNode>) {
         let mut up = last;
-        while let Some(node) = up {
-            let stretch = &mut self.nodes[node];
-            stretch.locks -= 1;
-            stretch.touched = stretch.touched.max(at);
-            if stretch.locks == 0 {
-                self.locked -= stretch.pages;
-                self.evictable += stretch.pages;
+        while let Some(name) = up {
+            let node = &mut self.nodes[name];
+            node.locks -= 1;
+            if node.locks == 0 {
+                self.locked -= node.pages;
+                self.evictable += node.pages;
             }
-            up = stretch.parent;
-            self.enlist(node);
+            up = node.parent;
+            self.enlist(name);
         }
     }
 
@@ -153,181 +132,207 @@ impl RadixTree {
     pub fn evict(&mut self, mut pages: u32) {
         debug_assert!(pages <= self.evictable);
         while pages > 0 {
-            let Some(&(stamp, node)) = self.evictable_leaves.first() else {
+            let Some(&(stamp, name)) = self.evictable_leaves.first() else {
                 debug_assert!(false, "as many pages are evictable as are counted");
                 return;
             };
-            let stretch = &mut self.nodes[node];
-            let taken = stretch.pages.min(pages);
-            stretch.pages -= taken;
-            self.events.note(stretch.run, stretch.first_place + stretch.pages);
+            let node = &mut self.nodes[name];
+            let taken = node.pages.min(pages);
             self.evictable -= taken;
             pages -= taken;
-            if stretch.pages == 0 {
-                self.evictable_leaves.remove(&(stamp, node));
-                self.remove(node);
+            if taken == node.pages {
+                self.evictable_leaves.remove(&(stamp, name));
+                self.remove(name);
+            } else {
+                node.truncate(taken, &mut self.events);
             }
         }
     }
 
-    /// Follows one run, of which all before its first given page ends at `parent`.
-    fn follow(&self, parent: Option<RadixNode>, run: &Run) -> Found {
-        let mut found = Found { pages: 0, node: parent, beyond: 0 };
-        let mut next = match run.first_place {
-            0 => self.heads.get(&run.key).copied(),
-            _ => parent.and_then(|node| self.nodes[node].next),
-        };
+    /// The end of a node, as a place where a look-up can go on.
+    fn whole(&self, node: Option<RadixNode>) -> Found {
+        let Some(name) = node else { return Found::default() };
+        let Node { pages, segments, .. } = &self.nodes[name];
+        Found { pages: 0, node, inside: *pages, segments: segments.len() }
+    }
+
+    /// Follows a run from where a look-up stands, and returns how many pages of it are there.
+    fn follow(&self, run: &Run, found: &mut Found) -> u32 {
         let wanted = run_pages(run);
-        while let Some(node) = next
-            && found.pages < wanted
-        {
-            let stretch = &self.nodes[node];
-            debug_assert_eq!((stretch.run, stretch.first_place), (run.key, run.first_place + found.pages));
-            let used = stretch.pages.min(wanted - found.pages);
-            found = Found { pages: found.pages + used, node: Some(node), beyond: stretch.pages - used };
-            next = stretch.next;
+        let mut followed = 0;
+        while followed < wanted {
+            let page = PageId { run: run.key, place: run.first_place + followed };
+            let Some(segment) = self.enter(page, found) else { break };
+            let used = segment.pages.min(wanted - followed);
+            followed += used;
+            found.pages += used;
+            found.inside += used;
+            found.segments += usize::from(used == segment.pages);
         }
-        found
+        followed
     }
 
-    /// The node whose last page is the last that was found; splits a stretch if there is none yet.
-    fn end_of(&mut self, found: Found) -> Option<RadixNode> {
+    /// The segment that goes on with this page, if one does.
+    fn enter(&self, page: PageId, found: &mut Found) -> Option<&Segment> {
+        if found.node.is_none_or(|name| found.inside == self.nodes[name].pages) {
+            let name = *self.by_first_page.get(&page)?;
+            debug_assert_eq!(self.nodes[name].parent, found.node, "a page stands for all before it");
+            *found = Found { pages: found.pages, node: Some(name), inside: 0, segments: 0 };
+        }
+        let segment = &self.nodes[found.node?].segments[found.segments];
+        (segment.first_page() == page).then_some(segment)
+    }
+
+    /// The node that ends where a look-up has ended. If one has to be cut in two for that, the part up
+    /// to there is returned again: a node is touched when all of it is found, and not by being cut.
+    fn end_path(&mut self, found: Found) -> (Option<RadixNode>, Option<RadixNode>) {
         match found.node {
-            Some(node) if found.beyond > 0 => Some(self.split(node, found.beyond)),
-            node => node,
+            Some(name) if found.inside < self.nodes[name].pages => {
+                let start = self.split(name, found.inside);
+                (Some(start), Some(start))
+            }
+            whole => (whole, None),
         }
     }
 
-    /// Cuts off the last `beyond` pages of a stretch, and returns the node of those before them.
+    /// Cuts a node behind `pages` pages, and returns the name of that part.
     ///
-    /// The end keeps the name, so that whoever holds a path up to that end need not know.
-    fn split(&mut self, node: RadixNode, beyond: u32) -> RadixNode {
-        let end = &mut self.nodes[node];
-        let kept = end.pages - beyond;
-        let start = Node { pages: kept, children: 1, next: Some(node), ..end.clone() };
-        end.first_place += kept;
-        end.pages = beyond;
-        let (run, first_place, parent) = (start.run, start.first_place, start.parent);
+    /// The rest keeps the old name, so that whoever holds a path up to its end need not know.
+    fn split(&mut self, name: RadixNode, pages: u32) -> RadixNode {
+        let rest = &mut self.nodes[name];
+        let start = rest.split_off_start(pages);
+        let (first, first_of_rest) = (start.first_page(), rest.first_page());
         let start = self.nodes.insert(start);
-        self.nodes[node].parent = Some(start);
-        self.link(run, first_place, parent, Some(start));
+        self.nodes[name].parent = Some(start);
+        self.by_first_page.insert(first, start);
+        self.by_first_page.insert(first_of_rest, name);
         start
     }
 
     /// Adds pages behind `parent`, locked by whoever has locked the path up to there and nobody else.
-    fn append(&mut self, parent: Option<RadixNode>, run: u64, first_place: u32, pages: u32, at: Stamp) -> RadixNode {
-        self.locked += pages;
-        self.events.note(run, first_place + pages);
-        if let Some(node) = parent {
-            let stretch = &mut self.nodes[node];
-            // A request that grows page by page makes one stretch longer.
-            if first_place > 0 && stretch.locks == 1 && stretch.children == 0 {
-                stretch.pages += pages;
-                stretch.touched = stretch.touched.max(at);
-                return node;
-            }
-            stretch.children += 1;
+    ///
+    /// They make a leaf longer that nobody else has locked: so does a request that decodes.
+    fn append(&mut self, parent: Option<RadixNode>, segments: SmallVec<[Segment; 1]>, at: Stamp) -> RadixNode {
+        let mut pages = 0;
+        for segment in &segments {
+            pages += segment.pages;
+            self.events.note(segment.run, segment.end_place());
         }
-        let stretch = Node { run, first_place, pages, locks: 1, children: 0, parent, next: None, touched: at };
-        let node = self.nodes.insert(stretch);
-        self.link(run, first_place, parent, Some(node));
-        node
+        self.locked += pages;
+        if let Some(name) = parent {
+            let node = &mut self.nodes[name];
+            if node.locks == 1 && node.children == 0 {
+                node.extend(segments);
+                return name;
+            }
+            node.children += 1;
+        }
+        let node = Node { segments, pages, locks: 1, children: 0, parent, touched: at };
+        let first = node.first_page();
+        let name = self.nodes.insert(node);
+        self.by_first_page.insert(first, name);
+        name
     }
 
-    /// Forgets a leaf that has no pages left.
-    fn remove(&mut self, node: RadixNode) {
-        let Some(Node { run, first_place, parent, .. }) = self.nodes.remove(node) else { return };
-        self.link(run, first_place, parent, None);
-        if let Some(parent) = parent {
+    /// Forgets a leaf.
+    fn remove(&mut self, name: RadixNode) {
+        let Some(mut node) = self.nodes.remove(name) else { return };
+        self.by_first_page.remove(&node.first_page());
+        node.truncate(node.pages, &mut self.events);
+        if let Some(parent) = node.parent {
             self.nodes[parent].children -= 1;
             self.enlist(parent);
         }
     }
 
-    /// Makes `node` what is found at this place of a run, behind `parent`.
-    fn link(&mut self, run: u64, first_place: u32, parent: Option<RadixNode>, node: Option<RadixNode>) {
-        match (first_place, node, parent) {
-            (0, Some(node), _) => drop(self.heads.insert(run, node)),
-            (0, None, _) => drop(self.heads.remove(&run)),
-            (_, node, Some(parent)) => self.nodes[parent].next = node,
-            (_, _, None) => debug_assert!(false, "only the start of a run has nothing before it"),
-        }
-    }
-
-    /// Locks the path that ends at `last`, up to the node `above`, which is locked already.
-    fn lock(&mut self, last: Option<RadixNode>, above: Option<RadixNode>, at: Stamp) {
+    /// Locks the path that ends with `last`, up to the node `above`, which is locked already.
+    fn lock(&mut self, last: Option<RadixNode>, above: Option<RadixNode>) {
         let mut up = last;
         while up != above {
-            let Some(node) = up else { return };
-            let in_order = self.is_evictable_leaf(node);
-            let stretch = &mut self.nodes[node];
-            if in_order {
-                self.evictable_leaves.remove(&(stretch.touched, node));
+            let Some(name) = up else { return };
+            let node = &mut self.nodes[name];
+            if node.locks == 0 {
+                if node.children == 0 {
+                    self.evictable_leaves.remove(&(node.touched, name));
+                }
+                self.evictable -= node.pages;
+                self.locked += node.pages;
             }
-            if stretch.locks == 0 {
-                self.evictable -= stretch.pages;
-                self.locked += stretch.pages;
-            }
-            stretch.locks += 1;
-            stretch.touched = stretch.touched.max(at);
-            up = stretch.parent;
+            node.locks += 1;
+            up = node.parent;
         }
     }
 
-    fn is_evictable_leaf(&self, node: RadixNode) -> bool {
-        self.nodes[node].locks == 0 && self.nodes[node].children == 0
+    /// Touches the path that ends with `last`, which is locked, but for the node `except`.
+    fn touch(&mut self, last: Option<RadixNode>, except: Option<RadixNode>, at: Stamp) {
+        let mut up = last;
+        while let Some(name) = up {
+            let node = &mut self.nodes[name];
+            debug_assert!(node.locks > 0, "the order of eviction does not know of this");
+            if up != except {
+                node.touched = node.touched.max(at);
+            }
+            up = node.parent;
+        }
     }
 
     /// Puts a node in the order of eviction if its turn can come.
-    fn enlist(&mut self, node: RadixNode) {
-        if self.is_evictable_leaf(node) {
-            self.evictable_leaves.insert((self.nodes[node].touched, node));
+    fn enlist(&mut self, name: RadixNode) {
+        let node = &self.nodes[name];
+        if node.is_evictable_leaf() {
+            self.evictable_leaves.insert((node.touched, name));
         }
+    }
+
+    /// Audits the tree: whether counts, links and order of eviction agree with the nodes.
+    ///
+    /// # Errors
+    ///
+    /// What does not agree.
+    pub fn check(&self) -> Result<(), String> {
+        let (mut locked, mut evictable, mut leaves) = (0, 0, 0);
+        for (name, node) in &self.nodes {
+            self.check_node(name, node)?;
+            *if node.locks > 0 { &mut locked } else { &mut evictable } += node.pages;
+            leaves += usize::from(node.is_evictable_leaf());
+        }
+        let counted = (self.locked, self.evictable, self.evictable_leaves.len(), self.by_first_page.len());
+        let there = (locked, evictable, leaves, self.nodes.len());
+        if counted != there {
+            return Err(format!("(locked, evictable, leaves, nodes): counted {counted:?}, there are {there:?}"));
+        }
+        self.check_children()
+    }
+
+    fn check_node(&self, name: RadixNode, node: &Node) -> Result<(), String> {
+        if !node.is_sound() || self.by_first_page.get(&node.first_page()) != Some(&name) {
+            return Err(format!("node {name:?} cannot be found as it is: {node:?}"));
+        }
+        if node.is_evictable_leaf() && !self.evictable_leaves.contains(&(node.touched, name)) {
+            return Err(format!("leaf {name:?} is not in the order of eviction: {node:?}"));
+        }
+        Ok(())
+    }
+
+    fn check_children(&self) -> Result<(), String> {
+        let mut below: FxHashMap<RadixNode, (u32, u32)> = FxHashMap::default();
+        for node in self.nodes.values() {
+            if let Some(parent) = node.parent {
+                let (children, locks) = below.entry(parent).or_default();
+                (*children, *locks) = (*children + 1, *locks + node.locks);
+            }
+        }
+        for (name, node) in &self.nodes {
+            let (children, locks) = below.get(&name).copied().unwrap_or_default();
+            if children != node.children || locks > node.locks {
+                return Err(format!("{children} nodes with {locks} locks are behind {name:?}: {node:?}"));
+            }
+        }
+        Ok(())
     }
 }
 
 /// Pages of a run.
 fn run_pages(run: &Run) -> u32 {
     run.blocks.end - run.blocks.start
-}
-
-/// What the audit of a tree checks.
-impl RadixTree {
-    /// Whether counts, links and order of eviction agree with the nodes.
-    ///
-    /// # Errors
-    ///
-    /// What does not agree.
-    pub fn check(&self) -> Result<(), String> {
-        let (mut locked, mut evictable, mut leaves, mut heads) = (0, 0, 0, 0);
-        for (name, node) in &self.nodes {
-            *if node.locks > 0 { &mut locked } else { &mut evictable } += node.pages;
-            heads += usize::from(node.first_place == 0);
-            leaves += usize::from(self.is_evictable_leaf(name));
-            if self.is_evictable_leaf(name) && !self.evictable_leaves.contains(&(node.touched, name)) {
-                return Err(format!("leaf {name:?} is not in the order of eviction: {node:?}"));
-            }
-            self.check_links(name, node)?;
-        }
-        let counted = (self.locked, self.evictable, self.evictable_leaves.len(), self.heads.len());
-        let there = (locked, evictable, leaves, heads);
-        if counted != there {
-            return Err(format!("(locked, evictable, leaves, runs): counted {counted:?}, there are {there:?}"));
-        }
-        Ok(())
-    }
-
-    fn check_links(&self, name: RadixNode, node: &Node) -> Result<(), String> {
-        let parent = node.parent.map(|parent| &self.nodes[parent]);
-        let linked = match node.first_place {
-            0 => self.heads.get(&node.run).copied(),
-            _ => parent.and_then(|parent| parent.next),
-        };
-        let continues = parent.is_some_and(|parent| {
-            parent.run == node.run && parent.first_place + parent.pages == node.first_place && node.first_place > 0
-        });
-        let is_kept = parent.is_none_or(|parent| parent.locks >= node.locks && parent.children > 0);
-        let is_sound = linked == Some(name) && (continues || node.first_place == 0) && is_kept && node.pages > 0;
-        if is_sound { Ok(()) } else { Err(format!("node {name:?} is out of place: {node:?} behind {parent:?}")) }
-    }
 }

@@ -35,7 +35,7 @@ pub fn order_by_longest_match(
             return Some(Waiting { request, matched_tokens: u32::MAX, beginning: None });
         }
         let len = data.sequence.prompt_tokens + data.sequence.generated;
-        let matched = state.cache.look_up(data.identity.runs(page_size, 0, len.saturating_sub(1) / page_size));
+        let matched = state.cache.look_up(data.identity.runs(page_size, 0, len / page_size));
         let has_beginning = len / page_size >= beginning_pages;
         let beginning = has_beginning.then(|| beginning(data.identity, page_size, beginning_pages));
         Some(Waiting { request, matched_tokens: matched * page_size, beginning })

@@ -249,7 +249,9 @@ impl SglangPass<'_, '_, '_> {
             self.queue.head_is_under_way = true;
         }
         let have_room = self.make_room_for_first_tokens(finished);
-        for plan in finished {
+        // Those that end with this pass put their prompts into the tree after those that go on.
+        let (ending, going_on): (Vec<&Planned>, Vec<&Planned>) = finished.iter().partition(|plan| self.ends_here(plan));
+        for plan in going_on.into_iter().chain(ending) {
             self.finish_prefill(plan, have_room, end_ms);
         }
     }
@@ -258,12 +260,17 @@ impl SglangPass<'_, '_, '_> {
     fn make_room_for_first_tokens(&mut self, finished: &[Planned]) -> bool {
         let page_size = self.spec.block_size;
         let needs = |plan: &Planned| {
-            let data = self.requests.get(plan.request).ok()?;
-            let goes_on = self.spec.role != Role::Prefill && data.sequence.generated + 1 < data.sequence.output_limit;
-            goes_on.then(|| (plan.len + 1).div_ceil(page_size) - plan.len.div_ceil(page_size))
+            (!self.ends_here(plan)).then(|| (plan.len + 1).div_ceil(page_size) - plan.len.div_ceil(page_size))
         };
         let pages = finished.iter().filter_map(needs).sum();
         self.state.cache.make_room(pages)
+    }
+
+    /// Whether a request whose prompt is computed leaves the rank with this pass.
+    fn ends_here(&self, plan: &Planned) -> bool {
+        let wants_no_more = |sequence: &Sequence| sequence.generated + 1 >= sequence.output_limit;
+        self.spec.role == Role::Prefill
+            || self.requests.get(plan.request).is_ok_and(|data| wants_no_more(data.sequence))
     }
 
     fn finish_prefill(&mut self, plan: &Planned, has_room: bool, end_ms: f64) {
