@@ -1,6 +1,7 @@
 //! What the whole-program tests share: playing a configuration in a folder of its own, and reading what came out.
 #![allow(dead_code)] // Every test program uses its own part.
 
+pub mod fixtures;
 pub mod random;
 
 use std::collections::BTreeMap;
