@@ -36,6 +36,7 @@ fn rows() -> Vec<RequestRow> {
             session_id: None,
             session_index: index,
             turn_index: 0,
+            play_index: None,
             source_line: Some(index + 1),
             placement: Some(Placement {
                 worker_id: (index % 4) as u32,

@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 
 use criterion::{Criterion, Throughput};
 use dynosim::interrupt::Interrupt;
-use dynosim::traces::{LineReader, StartOrder, TraceFile, TraceSource};
+use dynosim::traces::{LineReader, Prompts, StartOrder, TraceFile, TraceSource};
 use dynosim_systems::traffic::UnitSource;
 use tempfile::NamedTempFile;
 
@@ -47,7 +47,13 @@ fn trace() -> Result<NamedTempFile, Box<dyn Error>> {
 
 /// Units of the whole file.
 fn read(path: &str, whole: bool) -> u64 {
-    let file = TraceFile { path: path.to_owned(), tokens_per_id: 512, order: StartOrder::Timestamps, whole };
+    let file = TraceFile {
+        path: path.to_owned(),
+        tokens_per_id: 512,
+        order: StartOrder::Timestamps,
+        prompts: Prompts::Complete,
+        whole,
+    };
     let (mut source, thread) = TraceSource::open(file, &Interrupt::default()).expect("the trace opens");
     let mut units = 0;
     while source.next_unit().expect("the trace is in order").is_some() {

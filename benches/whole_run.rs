@@ -12,9 +12,9 @@ use dynosim::assemble;
 use dynosim::cli::{Cli, Command};
 use dynosim::interrupt::Interrupt;
 use dynosim::predict::predict;
+use dynosim::workload;
 use dynosim_schemas::config::{self, Stack};
 use dynosim_systems::simulation::Simulation;
-use dynosim_systems::traffic::Traffic;
 
 const REQUESTS: u64 = 10_000;
 
@@ -86,15 +86,8 @@ fn engine(bencher: &mut Bencher<'_>, config: &str) {
     let prediction = config::load(config, &[], Stack::Dynamo).expect("the configuration is valid");
     let deployment = assemble::deployment(&prediction).expect("the configuration can be simulated");
     bencher.iter(|| {
-        let opened = assemble::source(
-            &prediction,
-            deployment.entry_engine().expect("it has a pool").block_size,
-            false,
-            &Interrupt::default(),
-        )
-        .expect("it is synthetic");
-        let traffic = Traffic::new(opened.units, assemble::load(&prediction), deployment.token_limits());
-        let mut simulation = Simulation::new(deployment.clone(), traffic);
+        let opened = workload::open(&prediction, &deployment, false, &Interrupt::default()).expect("it is synthetic");
+        let mut simulation = Simulation::new(deployment.clone(), opened.traffic);
         while simulation.step().expect("synthetic sources do not fail") {
             if simulation.rows_waiting() >= 1024 {
                 drop(simulation.take_rows());

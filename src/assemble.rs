@@ -1,8 +1,8 @@
-//! From a configuration to a world: which values of the YAML mean what to the engine.
+//! From a configuration to a deployment: which values of the YAML mean what to the engine.
 
 use dynosim_schemas::config::{
-    self, Backend, BytesPerToken, Capacity, ContextLength, Prediction, PrefillLoadModel, Role, Router, SchedulePolicy,
-    Source, Timing, TransferLinks, Worker,
+    Backend, BytesPerToken, Capacity, ContextLength, Prediction, PrefillLoadModel, Role, Router, SchedulePolicy,
+    Timing, TransferLinks, Worker,
 };
 use dynosim_systems::deployment::{Deployment, PoolSpec};
 use dynosim_systems::handoff::TransferSpec;
@@ -12,18 +12,6 @@ use dynosim_systems::routing::kv_router::{KvRouterSpec, QueueSpec};
 use dynosim_systems::scheduling::EngineSpec;
 use dynosim_systems::time::VirtualTime;
 use dynosim_systems::timing::PassTiming;
-use dynosim_systems::traffic::{Load, SessionShape, SyntheticRequests, SyntheticSessions, UnitSource};
-
-use crate::interrupt::Interrupt;
-use crate::traces::{StartOrder, TraceError, TraceFile, TraceSource, TraceThread};
-
-/// Where a workload comes from, once opened.
-pub struct OpenedSource {
-    /// The stream of units.
-    pub units: Box<dyn UnitSource>,
-    /// The thread that reads the trace, if it is one.
-    pub reader: Option<TraceThread>,
-}
 
 /// The deployment that a configuration describes.
 ///
@@ -138,63 +126,8 @@ fn router(prediction: &Prediction) -> Option<RouterSpec> {
     }))
 }
 
-/// The load pattern that a configuration describes.
-#[must_use]
-pub fn load(prediction: &Prediction) -> Load {
-    let load = &prediction.traffic.load;
-    let rate = load.rate_per_second().unwrap_or(1.0);
-    match load {
-        config::Load::Concurrency { concurrency } => Load::Concurrency { units: *concurrency },
-        config::Load::ConstantRate { .. } => Load::constant_rate(rate),
-        config::Load::Poisson { seed, .. } => Load::poisson(rate, *seed),
-        config::Load::TraceTimestamps { speedup } => Load::TraceTimestamps { speedup: *speedup },
-    }
-}
-
-/// Opens the source of the workload; `whole` as in [`TraceFile`].
-///
-/// # Errors
-/// If a trace cannot be opened or used.
-pub fn source(
-    prediction: &Prediction,
-    block_size: u32,
-    whole: bool,
-    interrupt: &Interrupt,
-) -> Result<OpenedSource, TraceError> {
-    let units = prediction.traffic.unit_count().unwrap_or(0);
-    let synthetic = |units: Box<dyn UnitSource>| OpenedSource { units, reader: None };
-    Ok(match &prediction.traffic.source {
-        Source::Synthetic { input_tokens, output_tokens } => {
-            synthetic(Box::new(SyntheticRequests::new(count(*input_tokens), count(*output_tokens), units)))
-        }
-        Source::SyntheticSession { new_input_tokens_per_turn, output_tokens_per_turn, session } => {
-            let shape = SessionShape {
-                new_input_tokens: count(*new_input_tokens_per_turn),
-                output_tokens: count(*output_tokens_per_turn),
-                turns: count(session.turns),
-                delay_ms: session.inter_turn_delay_ms,
-                shared_prefix_ratio: session.shared_prefix_ratio,
-                prefix_groups: session.prefix_groups,
-                block_size,
-            };
-            synthetic(Box::new(SyntheticSessions::new(shape, units)))
-        }
-        Source::Trace { paths, block_size, .. } => {
-            let timed = matches!(prediction.traffic.load, config::Load::TraceTimestamps { .. });
-            let file = TraceFile {
-                path: paths.first().cloned().unwrap_or_default(),
-                tokens_per_id: count(block_size.unwrap_or(config::traffic::DEFAULT_TRACE_BLOCK_SIZE)),
-                order: if timed { StartOrder::Timestamps } else { StartOrder::File },
-                whole,
-            };
-            let (units, reader) = TraceSource::open(file, interrupt)?;
-            OpenedSource { units: Box::new(units), reader: Some(reader) }
-        }
-    })
-}
-
 /// Validation has bounded every count.
-fn count(value: u64) -> u32 {
+pub(crate) fn count(value: u64) -> u32 {
     debug_assert!(value <= u64::from(u32::MAX));
     value as u32
 }

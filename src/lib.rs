@@ -15,3 +15,4 @@ pub mod profile;
 pub mod progress;
 pub mod run;
 pub mod traces;
+pub mod workload;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use dynosim_schemas::config::{self, Prediction, Problem, Router, Stack};
+use dynosim_schemas::play_row::PlayRow;
 use serde_json::Value;
 
 use crate::assemble;
@@ -11,8 +12,8 @@ use crate::cli::{Format, PredictArgs, StackArg};
 use crate::error::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{
-    KnownOutput, OutputFolder, Provenance, Report, RowSink, Sinks, WallClock, file_metadata, summary_line,
-    summary_table, to_pretty_json,
+    KnownOutput, OutputError, OutputFolder, ParquetRows, PartialFile, Provenance, Report, RowSink, Sinks, WallClock,
+    file_metadata, summary_line, summary_table, to_pretty_json,
 };
 use crate::run::{self, RunOptions, RunResult};
 
@@ -54,7 +55,7 @@ pub fn predict(
     let started = Instant::now();
     let options = RunOptions { profiled: args.profile, audited: args.check || cfg!(debug_assertions) };
     let result = run::run(&prediction, &deployment, interrupt, options, new_sink)?;
-    let RunResult { summary, inputs, notes, sink, mut profile } = result;
+    let RunResult { summary, inputs, graph, plays, notes, sink, mut profile } = result;
     let rows = sink.finish()?;
     let wall_clock = WallClock::new(started.elapsed().as_secs_f64() * 1000.0, &summary);
 
@@ -70,6 +71,7 @@ pub fn predict(
         config_digest,
         seed: arrival_seed(&prediction),
         inputs,
+        graph: graph.map(|identity| identity.to_json()),
         notes,
     };
     let report = Report {
@@ -85,6 +87,9 @@ pub fn predict(
         json["profile"] = profile.to_json();
     }
     let mut files = rows.files;
+    if !plays.is_empty() {
+        files.push(write_plays(&folder, plays, &metadata)?);
+    }
     files.push(folder.write(KnownOutput::Prediction, to_pretty_json(json).as_bytes())?);
     let report_path = folder.target(KnownOutput::Prediction);
     let text = match args.format {
@@ -97,6 +102,18 @@ pub fn predict(
     print(&text)?;
     folder.publish(files)?;
     Ok(())
+}
+
+fn write_plays(
+    folder: &OutputFolder,
+    plays: Vec<PlayRow>,
+    metadata: &[(String, String)],
+) -> Result<PartialFile, OutputError> {
+    let path = folder.target(KnownOutput::PlaysParquet);
+    let failed = |error: std::io::Error| OutputError::write(&path, &error);
+    let mut table = ParquetRows::new(folder.partial(KnownOutput::PlaysParquet)?, metadata).map_err(failed)?;
+    plays.into_iter().try_for_each(|play| table.push(play)).map_err(failed)?;
+    Ok(table.finish().map_err(failed)?.0)
 }
 
 fn load_config(args: &PredictArgs) -> Result<Prediction, CommandError> {

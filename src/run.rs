@@ -1,19 +1,21 @@
 //! Plays a workload against a deployment and streams the rows out.
 
 use dynosim_schemas::config::{Prediction, Source};
+use dynosim_schemas::play_row::PlayRow;
 use dynosim_schemas::summary::Summary;
 use dynosim_systems::deployment::Deployment;
 use dynosim_systems::metrics::SKETCH_RELATIVE_ERROR;
 use dynosim_systems::simulation::{Progress, Simulation};
-use dynosim_systems::traffic::{SourceError, Traffic};
+use dynosim_systems::traffic::SourceError;
 
-use crate::assemble::{self, OpenedSource};
 use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
 use crate::output::{InputFile, OutputError, Sinks};
 use crate::profile::Profile;
 use crate::progress::ProgressDisplay;
-use crate::traces::{NeedsWholeFile, TraceError, TraceThread};
+use crate::traces::agentic::Identity;
+use crate::traces::{FileReport, NeedsWholeFile, TraceError, TraceThread};
+use crate::workload::{self, OpenedSource};
 
 /// Rows that go to the writer together.
 const ROWS_PER_BATCH: usize = 1024;
@@ -38,6 +40,10 @@ pub struct RunResult {
     pub summary: Summary,
     /// The files that were read.
     pub inputs: Vec<InputFile>,
+    /// Which graph was played, if it was one.
+    pub graph: Option<Identity>,
+    /// A row for each of its plays.
+    pub plays: Vec<PlayRow>,
     /// What else a reader of the figures should know.
     pub notes: Vec<String>,
     /// The rows, complete but not yet published.
@@ -94,13 +100,11 @@ fn attempt(
     whole: bool,
 ) -> Result<RunResult, Stopped> {
     let mut profile = options.profiled.then(Profile::default);
-    let block_size = deployment.entry_engine().map_or(1, |engine| engine.block_size);
-    let opened = assemble::source(prediction, block_size, whole, interrupt);
-    let OpenedSource { units, reader } = opened.map_err(|error| {
+    let opened = workload::open(prediction, deployment, whole, interrupt);
+    let OpenedSource { traffic, reader, files, graph } = opened.map_err(|error| {
         let nothing_yet = Progress { now_ms: 0.0, arrived: 0, ended: 0 };
         Stopped::Failed(if interrupt.is_set() { interrupted(nothing_yet) } else { error.into() })
     })?;
-    let traffic = Traffic::new(units, assemble::load(prediction), deployment.token_limits());
     let mut simulation = Simulation::new(deployment.clone(), traffic);
     let played = play(prediction, &mut simulation, interrupt, profile.as_mut(), options, &mut sink);
     if played.is_err() && interrupt.is_set() {
@@ -113,14 +117,16 @@ fn attempt(
     if let Some(profile) = &mut profile {
         profile.set_work(simulation.work_done());
     }
+    let plays = simulation.play_rows();
     // Lets go of the source, so that the reader does not wait for a listener.
     drop(simulation);
-    let inputs = join_reader(prediction, reader)?;
+    let mut inputs = join_reader(prediction, reader)?;
+    inputs.extend(files.into_iter().map(input_file));
     played?;
     sink.send(last_rows)?;
     sink.send_decisions(last_decisions)?;
     let notes = sketched.into_iter().map(sketch_note).collect();
-    Ok(RunResult { summary, inputs, notes, sink, profile })
+    Ok(RunResult { summary, inputs, graph, plays, notes, sink, profile })
 }
 
 fn play(
@@ -205,7 +211,11 @@ fn join_reader(prediction: &Prediction, reader: Option<TraceThread>) -> Result<V
     let lost =
         || TraceError { path: path.clone(), line: None, message: "the thread that reads it was lost".to_owned() };
     let report = reader.join().unwrap_or_else(|_| Err(lost().into())).map_err(stopped_by_source)?;
-    Ok(vec![InputFile { path, bytes: report.digest.bytes, rows: report.rows, blake3: report.digest.blake3 }])
+    Ok(vec![input_file(FileReport { path, rows: report.rows, digest: report.digest })])
+}
+
+fn input_file(file: FileReport) -> InputFile {
+    InputFile { path: file.path, bytes: file.digest.bytes, rows: file.rows, blake3: file.digest.blake3 }
 }
 
 fn sketch_note(figure: &str) -> String {

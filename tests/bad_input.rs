@@ -179,18 +179,6 @@ fn sglang_chunks_are_whole_blocks() {
     refused(&desk, &mut command, USAGE, &["scheduler.max_batched_tokens", "use a multiple of 64"]);
 }
 
-#[test]
-fn other_trace_formats_are_not_read_yet() {
-    for format in ["mooncake-delta", "dynamo"] {
-        let source = format!("traffic.source={{type: trace, paths: [a.jsonl], format: {format}}}");
-        let desk = Desk::new();
-        let mut command = predict(&desk.config(&sound()), &desk.out());
-        command.args(["--set", &source, "--set", "traffic.stop={}"]);
-        command.args(["--set", "traffic.load={type: trace_timestamps}"]);
-        refused(&desk, &mut command, USAGE, &[&format!("`format: {format}` is not available yet")]);
-    }
-}
-
 // The command line.
 
 #[test]

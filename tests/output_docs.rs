@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use dynosim::output::{decisions_doc, requests_doc};
+use dynosim::output::{decisions_doc, plays_doc, requests_doc};
 
 fn assert_current(name: &str, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
@@ -22,4 +22,9 @@ fn requests_doc_is_current() {
 #[test]
 fn decisions_doc_is_current() {
     assert_current("decisions.md", &decisions_doc());
+}
+
+#[test]
+fn plays_doc_is_current() {
+    assert_current("plays.md", &plays_doc());
 }

@@ -16,6 +16,7 @@ fn row(index: u64) -> RequestRow {
         session_id: None,
         session_index: index,
         turn_index: 0,
+        play_index: None,
         source_line: None,
         placement: None,
         handoff: None,

@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod decision_row;
+pub mod play_row;
 pub mod request_row;
 pub mod summary;
 pub mod table;

@@ -133,6 +133,8 @@ pub struct RequestRow {
     pub session_index: u64,
     /// Turn within the session, from 0.
     pub turn_index: u32,
+    /// The play that it belongs to, in the order of plays, from 0.
+    pub play_index: Option<u32>,
     /// Line of the trace file that the request comes from, from 1.
     pub source_line: Option<u64>,
     /// Where its tokens were generated.
@@ -246,6 +248,7 @@ pub const COLUMNS: &[Column<RequestRow>] = &[
     column("session_id", TEXT, true, "-", "The trace's `session_id`; null when the source gives none.", |r| Cell::Text(r.session_id.as_deref())),
     column("session_index", INT, false, "-", "Order of the session in its source, from 0. An independent request is a session of one turn.", |r| count(Some(r.session_index))),
     column("turn_index", INT, false, "-", "Turn within the session, from 0.", |r| count(Some(r.turn_index.into()))),
+    column("play_index", INT, true, "-", "The play that it belongs to, as in `plays.parquet`; null unless the workload is one of agents.", |r| count(r.play_index.map(Into::into))),
     column("source_line", INT, true, "-", "Line of the trace file that the request comes from, from 1; null for synthetic traffic.", |r| count(r.source_line)),
     column("worker_id", INT, true, "-", "The worker that generated its tokens (the decode worker, if disaggregated), by its number among its kind, from 0; null if the request never got that far.", |r| count(r.placement.map(|p| p.worker_id.into()))),
     column("rank", INT, true, "-", "The worker's data-parallel attention rank that served it, from 0; null likewise.", |r| count(r.placement.map(|p| p.rank.into()))),

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::play_row::{PlayRow, PlayStatus};
+
 /// Statistics of one pooled quantity. All zero when it has no samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distribution {
@@ -27,6 +29,26 @@ pub struct Distribution {
     pub std: f64,
 }
 
+impl Distribution {
+    /// Puts every statistic under its own name, as `p99_ttft_ms` for the stem `ttft_ms`.
+    fn insert_into(&self, figures: &mut Map<String, Value>, stem: &str) {
+        let statistics = [
+            ("mean", self.mean),
+            ("min", self.min),
+            ("max", self.max),
+            ("median", self.median),
+            ("p75", self.p75),
+            ("p90", self.p90),
+            ("p95", self.p95),
+            ("p99", self.p99),
+            ("std", self.std),
+        ];
+        for (statistic, value) in statistics {
+            figures.insert(format!("{statistic}_{stem}"), json!(value));
+        }
+    }
+}
+
 /// Goodput: completed requests that met every bound of the SLA.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Goodput {
@@ -36,6 +58,32 @@ pub struct Goodput {
     pub request_throughput_rps: f64,
     /// Their output tokens per second of simulated time.
     pub output_throughput_tok_s: f64,
+}
+
+/// Plays of agents.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PlayFigures {
+    /// Their number.
+    pub num_plays: u64,
+    /// Those whose every request was served.
+    pub completed_plays: u64,
+    /// The others.
+    pub failed_plays: u64,
+    /// Requests that were never sent, because another one of their play was not served.
+    pub skipped_requests: u64,
+    /// Time from a play's first dispatch to its last end, over completed plays.
+    pub trajectory_latency_ms: Distribution,
+}
+
+impl PlayFigures {
+    /// Counts a play that is over.
+    pub fn add(&mut self, play: &PlayRow) {
+        match play.status {
+            PlayStatus::Completed => self.completed_plays += 1,
+            PlayStatus::Failed => self.failed_plays += 1,
+        }
+        self.skipped_requests += play.skipped_requests;
+    }
 }
 
 /// The summary of a run. Sums, rates and latencies are over completed requests.
@@ -98,6 +146,8 @@ pub struct Summary {
     pub output_token_throughput_per_user: Distribution,
     /// Only with an SLA.
     pub goodput: Option<Goodput>,
+    /// Only of a workload of agents.
+    pub plays: Option<PlayFigures>,
 }
 
 impl Summary {
@@ -148,25 +198,19 @@ impl Summary {
         });
         let Value::Object(mut figures) = scalars else { unreachable!("json! of braces is an object") };
         for (stem, d) in self.distributions() {
-            let statistics = [
-                ("mean", d.mean),
-                ("min", d.min),
-                ("max", d.max),
-                ("median", d.median),
-                ("p75", d.p75),
-                ("p90", d.p90),
-                ("p95", d.p95),
-                ("p99", d.p99),
-                ("std", d.std),
-            ];
-            for (statistic, value) in statistics {
-                figures.insert(format!("{statistic}_{stem}"), json!(value));
-            }
+            d.insert_into(&mut figures, stem);
         }
         if let Some(goodput) = &self.goodput {
             figures.insert("goodput_completed_requests".into(), json!(goodput.completed_requests));
             figures.insert("goodput_request_throughput_rps".into(), json!(goodput.request_throughput_rps));
             figures.insert("goodput_output_throughput_tok_s".into(), json!(goodput.output_throughput_tok_s));
+        }
+        if let Some(plays) = &self.plays {
+            figures.insert("total_trajectories".into(), json!(plays.num_plays));
+            figures.insert("completed_trajectories".into(), json!(plays.completed_plays));
+            figures.insert("failed_trajectories".into(), json!(plays.failed_plays));
+            figures.insert("skipped_requests".into(), json!(plays.skipped_requests));
+            plays.trajectory_latency_ms.insert_into(&mut figures, "trajectory_e2e_latency_ms");
         }
         figures
     }

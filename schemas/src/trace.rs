@@ -1,5 +1,10 @@
 //! Rows of trace files, as their producers write them.
 
+pub mod agentic;
+pub mod applied;
+pub mod dynamo;
+pub mod weka;
+
 use serde::Deserialize;
 
 /// A row of a `mooncake` trace: one request with its complete prompt.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use dynosim_schemas::decision_row::DECISION_COLUMNS;
+use dynosim_schemas::play_row::PLAY_COLUMNS;
 use dynosim_schemas::request_row::{COLUMNS, REASONS};
 use dynosim_schemas::table::{Column, ColumnKind};
 
@@ -85,6 +86,31 @@ GROUP BY decision_index, request_index HAVING taken < best;
 pub fn decisions_doc() -> String {
     let mut text = DECISIONS_INTRODUCTION.to_owned();
     push_columns(&mut text, DECISION_COLUMNS);
+    text
+}
+
+/// What `plays.parquet` is, for its documentation.
+const PLAYS_INTRODUCTION: &str = "# plays.parquet
+
+<!-- Generated from `PLAY_COLUMNS` in schemas/src/play_row.rs. Change it there, then run
+     `UPDATE=1 cargo test --test output_docs`. -->
+
+How long whole trajectories of agents took: one row for each play of an agentic workload, sorted by `play_index`. Times
+are milliseconds of virtual time. `requests.parquet` has the requests of each play, by the same `play_index`.
+
+```sql
+-- DuckDB: the slowest plays, and how much of their time their requests waited in queues
+SELECT play_id, any_value(trajectory_latency_ms) AS latency_ms, count(*) AS requests, sum(queue_ms) AS queue_ms
+FROM 'aisimulate-output/plays.parquet' JOIN 'aisimulate-output/requests.parquet' USING (play_index)
+GROUP BY play_id ORDER BY latency_ms DESC LIMIT 10;
+```
+";
+
+/// The text of `docs/plays.md`.
+#[must_use]
+pub fn plays_doc() -> String {
+    let mut text = PLAYS_INTRODUCTION.to_owned();
+    push_columns(&mut text, PLAY_COLUMNS);
     text
 }
 

@@ -24,13 +24,16 @@ pub enum KnownOutput {
     RequestsJsonl,
     /// The router's decisions.
     DecisionsParquet,
+    /// The plays of agents.
+    PlaysParquet,
     /// The report.
     Prediction,
 }
 
 impl KnownOutput {
     /// All of them, in order of publication.
-    pub const ALL: [Self; 4] = [Self::RequestsParquet, Self::RequestsJsonl, Self::DecisionsParquet, Self::Prediction];
+    pub const ALL: [Self; 5] =
+        [Self::RequestsParquet, Self::RequestsJsonl, Self::DecisionsParquet, Self::PlaysParquet, Self::Prediction];
 
     /// The name within the output folder.
     #[must_use]
@@ -39,6 +42,7 @@ impl KnownOutput {
             Self::RequestsParquet => "requests.parquet",
             Self::RequestsJsonl => "requests.jsonl",
             Self::DecisionsParquet => "decisions.parquet",
+            Self::PlaysParquet => "plays.parquet",
             Self::Prediction => "prediction.json",
         }
     }

@@ -24,7 +24,7 @@ mod table;
 #[cfg(test)]
 mod test_rows;
 
-pub use columns_doc::{decisions_doc, requests_doc};
+pub use columns_doc::{decisions_doc, plays_doc, requests_doc};
 pub use error::{ErrorClass, OutputError};
 pub use folder::{KnownOutput, OutputFolder, PartialFile};
 pub use jsonl::JsonlRows;

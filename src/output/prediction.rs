@@ -32,6 +32,8 @@ pub struct Provenance {
     pub seed: Option<u64>,
     /// The files that were read.
     pub inputs: Vec<InputFile>,
+    /// Identity of the graph that was played, if it was one.
+    pub graph: Option<Value>,
     /// What else a reader of the figures should know.
     pub notes: Vec<String>,
 }
@@ -43,14 +45,18 @@ impl Provenance {
             .iter()
             .map(|f| json!({ "path": f.path, "bytes": f.bytes, "rows": f.rows, "blake3": f.blake3 }))
             .collect();
-        json!({
+        let mut provenance = json!({
             "version": self.version,
             "schema_version": self.schema_version,
             "config_digest": self.config_digest,
             "seed": self.seed,
             "inputs": inputs,
             "notes": self.notes,
-        })
+        });
+        if let Some(graph) = &self.graph {
+            provenance["agentic_graph"] = graph.clone();
+        }
+        provenance
     }
 }
 

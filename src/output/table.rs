@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
-use dynosim_schemas::summary::{Distribution, Summary};
+use dynosim_schemas::summary::{Distribution, PlayFigures, Summary};
 
 use super::prediction::WallClock;
 
@@ -78,9 +78,22 @@ fn lines_below(summary: &Summary, wall_clock: &WallClock) -> Vec<String> {
         format!("Prefix Cache Reused Ratio: {:.4}", summary.prefix_cache_reused_ratio),
         format!("First Admission Prefix Cache Reused Ratio: {:.4}", summary.first_admission_prefix_cache_reused_ratio),
     ];
+    lines.extend(summary.plays.as_ref().map(plays_line));
     lines.extend(goodput_line(summary));
     lines.extend(shortfall_line(summary));
     lines
+}
+
+/// How many trajectories of agents got to their end, and how long they took.
+fn plays_line(plays: &PlayFigures) -> String {
+    let latency = &plays.trajectory_latency_ms;
+    format!(
+        "Trajectories: {} of {} completed, latency {} ms on average, {} ms at p99",
+        separated(plays.completed_plays),
+        separated(plays.num_plays),
+        if latency.count == 0 { MISSING.to_owned() } else { decimals(latency.mean) },
+        if latency.count == 0 { MISSING.to_owned() } else { decimals(latency.p99) },
+    )
 }
 
 fn goodput_line(summary: &Summary) -> Option<String> {

@@ -5,6 +5,8 @@ use dynosim_schemas::trace::MooncakeRow;
 use dynosim_systems::prefix::{PromptIdentity, SharedPrefix, mix};
 use dynosim_systems::traffic::Turn;
 
+use super::json;
+
 /// A row as a turn, with what decides when it starts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TraceTurn {
@@ -20,11 +22,7 @@ pub(super) struct TraceTurn {
 
 /// Reads a line.
 pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<TraceTurn, String> {
-    // Serde would take an array for the fields in their order.
-    if !line.starts_with('{') {
-        return Err("the row is not a JSON object; every line is one `{...}`".to_owned());
-    }
-    let row: MooncakeRow = serde_json::from_str(line).map_err(|_| explain(line))?;
+    let row: MooncakeRow = json::decode(line)?;
     let capacity = row.hash_ids.len() as u64 * u64::from(tokens_per_id);
     if capacity == 0 {
         return Err("hash_ids: is empty; a prompt needs an id for each block of its tokens".to_owned());
@@ -53,14 +51,11 @@ pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<Trace
             return Err(format!("{field}: is beyond {MAX_NUMBER:e} ms; times are milliseconds"));
         }
     }
-    let mut identity = PromptIdentity::from_trace_ids(&row.hash_ids, tokens_per_id, input_tokens, number);
-    if let Some(ids) = &row.output_token_ids {
-        identity.stream = recorded_stream(&identity, input_tokens, ids);
-    }
+    let identity = PromptIdentity::from_trace_ids(&row.hash_ids, tokens_per_id, input_tokens, number);
     let turn = Turn {
         input_tokens,
         output_tokens,
-        identity,
+        identity: with_recorded_output(identity, input_tokens, row.output_token_ids.as_deref()),
         delay_ms: 0.0,
         request_id: row.request_id,
         source_line: Some(number),
@@ -70,45 +65,25 @@ pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<Trace
 
 /// Generated blocks are a request's own, unless the trace records the tokens: then two requests with
 /// the same prompt and the same recorded output hold the same tokens.
-fn recorded_stream(identity: &PromptIdentity, input_tokens: u32, output_ids: &[u32]) -> u64 {
+pub(super) fn with_recorded_output(
+    identity: PromptIdentity,
+    input_tokens: u32,
+    output_ids: Option<&[u32]>,
+) -> PromptIdentity {
+    let Some(output_ids) = output_ids else { return identity };
     let prompt = match &identity.shared {
         SharedPrefix::Trace { chain, .. } => chain.last().copied().unwrap_or_default(),
         _ => identity.stream,
     };
     let start = mix(prompt, u64::from(input_tokens));
-    output_ids.iter().fold(start, |state, &id| mix(state, u64::from(id)))
+    let stream = output_ids.iter().fold(start, |state, &id| mix(state, u64::from(id)));
+    PromptIdentity { stream, ..identity }
 }
 
-fn token_count(field: &str, tokens: u64) -> Result<u32, String> {
+/// A length as the simulator counts it.
+pub(super) fn token_count(field: &str, tokens: u64) -> Result<u32, String> {
     if tokens > MAX_TOKENS {
         return Err(format!("{field}: {tokens} tokens are more than the {MAX_TOKENS} that a request may have"));
     }
     Ok(tokens as u32)
-}
-
-/// Says what is wrong with a row, in a reader's words: the field, the fault, the column.
-///
-/// Reads the row once more, slower, with an eye on the path.
-fn explain(line: &str) -> String {
-    let mut json = serde_json::Deserializer::from_str(line);
-    let error = match serde_path_to_error::deserialize::<_, MooncakeRow>(&mut json) {
-        Err(error) => error,
-        Ok(_) => return "something follows the row's JSON object; every line is one `{...}`".to_owned(),
-    };
-    let field = match error.path().to_string() {
-        path if path == "." || path == "?" => String::new(),
-        path => format!("{path}: "),
-    };
-    let error = error.into_inner();
-    let column = error.column();
-    if error.is_eof() {
-        return format!("the row ends in the middle of its JSON object (column {column}); is the file cut off?");
-    }
-    let text = error.to_string();
-    let what = text.split(" at line ").next().unwrap_or(&text);
-    let mut what = what.to_owned();
-    for (rust, words) in [("u64", "a whole number from 0 on"), ("u32", "a token id"), ("f64", "a number")] {
-        what = what.replace(rust, words);
-    }
-    format!("{field}{what} (column {column})")
 }

@@ -2,11 +2,21 @@
 
 use std::collections::VecDeque;
 
-use dynosim_systems::traffic::{Script, Turn, Unit};
+use dynosim_systems::prefix::{PromptIdentity, stream};
+use dynosim_systems::traffic::{DeltaSession, Script, Turn, Unit};
 use fxhash::FxHashMap;
 
 use super::StartOrder;
 use super::mooncake::TraceTurn;
+
+/// What the row of a later turn holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompts {
+    /// The turn's complete prompt.
+    Complete,
+    /// What it adds to all that was said before.
+    Delta,
+}
 
 /// The sessions of a trace that is read whole.
 #[derive(Default)]
@@ -53,7 +63,7 @@ impl SessionTable {
     }
 
     /// The units of load, in the order in which they start. The earliest recorded start becomes 0.
-    pub fn into_units(mut self, order: StartOrder) -> Result<Vec<Unit>, (Option<u64>, String)> {
+    pub fn into_units(mut self, order: StartOrder, prompts: Prompts) -> Result<Vec<Unit>, (Option<u64>, String)> {
         let mut earliest_ms = 0.0;
         if order == StartOrder::Timestamps {
             if let Some(session) = self.sessions.iter().find(|session| session.start_ms.is_none()) {
@@ -67,10 +77,22 @@ impl SessionTable {
         let units = self.sessions.into_iter().map(|session| Unit {
             start_ms: session.start_ms.unwrap_or(0.0) - earliest_ms,
             session_id: session.name,
-            script: Script::Listed(session.turns),
+            script: match prompts {
+                Prompts::Complete => Script::Listed(session.turns),
+                Prompts::Delta => growing(session.turns),
+            },
         });
         Ok(units.collect())
     }
+}
+
+/// A session whose rows hold only new input.
+fn growing(turns: VecDeque<Turn>) -> Script {
+    let Some(first) = turns.front() else { return Script::Listed(turns) };
+    // What follows the first prompt is the session's own, even where its output was recorded: a delta is not.
+    let stream = stream(first.source_line.unwrap_or_default());
+    let identity = PromptIdentity { stream, ..first.identity.clone() };
+    Script::Delta(DeltaSession { turns, identity, context_tokens: 0 })
 }
 
 impl RecordedSession {

@@ -7,7 +7,7 @@ use dynosim_systems::traffic::{Script, SourceError, Unit, UnitSource};
 
 use super::error::ReaderStopped;
 use super::mooncake::{self, TraceTurn};
-use super::sessions::{self, SessionTable};
+use super::sessions::{self, Prompts, SessionTable};
 use super::{FileDigest, LineReader, NeedsWholeFile, TraceError};
 use crate::interrupt::Interrupt;
 
@@ -37,6 +37,8 @@ pub struct TraceFile {
     pub tokens_per_id: u32,
     /// What decides the order of starts.
     pub order: StartOrder,
+    /// What the row of a later turn holds.
+    pub prompts: Prompts,
     /// Whether to read everything before the first unit is given out. Without it, memory stays
     /// small, but a trace that is out of order or has sessions ends in [`NeedsWholeFile`].
     pub whole: bool,
@@ -92,7 +94,7 @@ impl TraceSource {
             table.add(row).map_err(|message| lines.failed(message))?;
             rows += 1;
         }
-        let units = table.into_units(file.order).map_err(|(line, message)| TraceError {
+        let units = table.into_units(file.order, file.prompts).map_err(|(line, message)| TraceError {
             path: file.path.clone(),
             line,
             message,
@@ -100,7 +102,7 @@ impl TraceSource {
         if units.is_empty() {
             return Err(no_requests(file));
         }
-        let has_sessions = units.iter().any(|unit| matches!(&unit.script, Script::Listed(turns) if turns.len() > 1));
+        let has_sessions = units.iter().any(|unit| unit.script.turns_to_come() > 1);
         let thread = spawn(&file.path, move || Ok(TraceReport { rows, digest: lines.finish()? }))?;
         let (_, receiver) = sync_channel(1);
         Ok((Self::new(receiver, units, has_sessions), thread))

@@ -3,6 +3,7 @@
 use bevy_ecs::prelude::*;
 use dynosim_schemas::config::Backend;
 use dynosim_schemas::decision_row::DecisionRow;
+use dynosim_schemas::play_row::PlayRow;
 use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 
@@ -18,6 +19,7 @@ use crate::routing::{DecisionOutbox, Placements, Route, RouterFeed, Routers};
 use crate::scheduling::sglang::SglangRank;
 use crate::scheduling::{PassClock, PassHorizon, PassQueue, RunningBatch, Signals, WaitingQueue};
 use crate::time::VirtualTime;
+use crate::traffic::agentic::Playback;
 use crate::traffic::{SourceError, Traffic};
 
 /// How far a simulation has come.
@@ -138,7 +140,9 @@ impl Simulation {
     fn is_stuck(&mut self) -> bool {
         let next_pass = self.world.resource::<PassQueue>().earliest_end();
         let next = next_pass.min(self.world.resource::<PassHorizon>().next_event());
-        next == VirtualTime::NEVER && self.world.query::<&Route>().iter(&self.world).next().is_some()
+        let plays_are_left = self.world.resource::<Traffic>().playback().is_some_and(|playback| !playback.is_over());
+        let requests_are_left = self.world.query::<&Route>().iter(&self.world).next().is_some();
+        next == VirtualTime::NEVER && (requests_are_left || plays_are_left)
     }
 
     fn stall(&mut self, what: &str) -> SourceError {
@@ -178,6 +182,12 @@ impl Simulation {
         // As many as now are to be expected the next time.
         let next = Vec::with_capacity(outbox.len() + outbox.len() / 8);
         std::mem::replace(outbox, next)
+    }
+
+    /// A row for every play of a workload of agents, once all are over.
+    #[must_use]
+    pub fn play_rows(&self) -> Vec<PlayRow> {
+        self.world.resource::<Traffic>().playback().map(Playback::rows).unwrap_or_default()
     }
 
     /// Takes the router's decisions since the last call, if they are recorded.
@@ -233,6 +243,7 @@ impl Simulation {
         let requests = self.world.resource::<RequestStatistics>();
         let passes = self.world.resource::<PassStatistics>();
         let mut summary = requests.summary(passes);
+        summary.plays = self.world.resource::<Traffic>().playback().map(Playback::figures);
         let provisioned_seconds = self.world.resource::<Clock>().last_event.ms() / 1000.0;
         for pool in &self.deployment.pools {
             let worker_seconds = provisioned_seconds * f64::from(pool.workers);

@@ -1,14 +1,11 @@
 //! What a configuration may say before the simulator can do it.
 
-use super::{
-    BytesPerToken, Capacity, ContextLength, PlannerPolicy, Prediction, Problem, Role, Timing, TraceFormat, Worker,
-};
+use super::{BytesPerToken, Capacity, ContextLength, PlannerPolicy, Prediction, Problem, Role, Timing, Worker};
 
 type Rule = fn(&Prediction) -> Option<Problem>;
 
 /// One line for each feature to come, the most fundamental first. Delete the line when the feature arrives.
-const MISSING: [Rule; 6] =
-    [automatic_transfer_size, planner, other_trace_formats, default_timing, default_capacity, max_context_length];
+const MISSING: [Rule; 5] = [automatic_transfer_size, planner, default_timing, default_capacity, max_context_length];
 
 /// The first thing in a valid configuration that the simulator cannot do yet.
 #[must_use]
@@ -37,17 +34,6 @@ fn automatic_transfer_size(prediction: &Prediction) -> Option<Problem> {
 fn planner(prediction: &Prediction) -> Option<Problem> {
     (prediction.planner.policy == PlannerPolicy::Enabled)
         .then(|| missing("planner.policy", "policy: enabled", "use `disabled`"))
-}
-
-fn other_trace_formats(prediction: &Prediction) -> Option<Problem> {
-    let format = match prediction.traffic.source.trace_format()? {
-        TraceFormat::Mooncake => return None,
-        TraceFormat::MooncakeDelta => "format: mooncake-delta",
-        TraceFormat::AgenticMooncake => "format: agentic_mooncake",
-        TraceFormat::AppliedComputeAgentic => "format: applied_compute_agentic",
-        TraceFormat::Dynamo => "format: dynamo",
-    };
-    Some(missing("traffic.source.format", format, "use a `mooncake` trace"))
 }
 
 fn default_timing(prediction: &Prediction) -> Option<Problem> {

@@ -11,6 +11,8 @@ pub const MAX_TOKENS: u64 = i32::MAX as u64;
 pub const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Turns of one session.
 pub const MAX_TURNS: u64 = 1 << 20;
+/// Lanes of plays.
+pub const MAX_LANES: u64 = 1 << 20;
 /// Replicas of a role, or ranks along one parallel dimension.
 pub const MAX_REPLICAS: u64 = 65_536;
 /// Seconds between two planner ticks (a century).

@@ -38,7 +38,7 @@ pub use self::planner::{LoadPredictor, Planner, PlannerPolicy, PlannerTarget};
 pub use self::problem::Problem;
 pub use self::router::{PrefillLoadModel, QueuePolicy, Router, RouterQueue};
 pub use self::schema::json_schema;
-pub use self::traffic::{Load, Session, Source, Stop, TraceFormat, Traffic};
+pub use self::traffic::{LanePolicy, Load, NestedBasis, Session, Source, Stop, TraceFormat, Traffic, WekaRules};
 
 /// The stack that a prediction runs through. It decides which sections exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

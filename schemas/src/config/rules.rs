@@ -17,7 +17,7 @@ fn growing_format(prediction: &Prediction) -> Option<&'static str> {
     match prediction.traffic.source.trace_format()? {
         TraceFormat::MooncakeDelta => Some("mooncake-delta"),
         TraceFormat::AgenticMooncake => Some("agentic_mooncake"),
-        TraceFormat::Mooncake | TraceFormat::AppliedComputeAgentic | TraceFormat::Dynamo => None,
+        TraceFormat::Mooncake | TraceFormat::AppliedComputeAgentic | TraceFormat::Dynamo | TraceFormat::Weka => None,
     }
 }
 
@@ -55,7 +55,8 @@ fn enabled(planner: &Planner) -> bool {
 }
 
 fn planner_fits_trace(prediction: &Prediction) -> Result<(), Problem> {
-    match growing_format(prediction) {
+    let is_weka = prediction.traffic.source.trace_format() == Some(TraceFormat::Weka);
+    match growing_format(prediction).or(is_weka.then_some("weka")) {
         Some(format) if enabled(&prediction.planner) => {
             Err(Problem::at("planner.policy", format!("a `{format}` trace does not go with a planner"))
                 .help("set `policy: disabled`, or remove the section"))

@@ -1,9 +1,9 @@
 //! What a valid document means: defaults, counts, the resolved form, and what the simulator cannot do yet.
 
 use dynosim_schemas::config::{
-    Backend, BytesPerToken, Capacity, ContextLength, Evaluation, Load, Mode, Parallelism, Planner, PlannerPolicy,
-    PlannerTarget, PrefillLoadModel, Router, Source, Stack, Stop, Timing, TraceFormat, Traffic, TransferTiming, load,
-    not_available_yet,
+    Backend, BytesPerToken, Capacity, ContextLength, Evaluation, LanePolicy, Load, Mode, NestedBasis, Parallelism,
+    Planner, PlannerPolicy, PlannerTarget, PrefillLoadModel, Router, Source, Stack, Stop, Timing, TraceFormat, Traffic,
+    TransferTiming, WekaRules, load, not_available_yet,
 };
 
 use crate::{BASE, parsed, read, read_with};
@@ -66,9 +66,32 @@ fn prefill_and_decode_blocks_must_agree() {
 #[test]
 fn traces_default_to_mooncake_with_blocks_of_512() {
     let source = with_traffic("{source: {type: trace, paths: [t]}, load: {type: trace_timestamps}}").source;
-    assert_eq!(source, Source::Trace { paths: vec!["t".into()], format: TraceFormat::Mooncake, block_size: Some(512) });
+    let trace = |format, block_size| Source::Trace {
+        paths: vec!["t".into()],
+        format,
+        block_size,
+        weka_rules: None,
+        nested_timestamp_basis: None,
+    };
+    assert_eq!(source, trace(TraceFormat::Mooncake, Some(512)));
     let source = with_traffic("{source: {type: trace, format: dynamo, paths: [t]}, load: {type: concurrency}}").source;
-    assert_eq!(source, Source::Trace { paths: vec!["t".into()], format: TraceFormat::Dynamo, block_size: None });
+    assert_eq!(source, trace(TraceFormat::Dynamo, None));
+}
+
+#[test]
+fn a_weka_trace_is_read_strictly_and_in_lanes_by_stride_unless_told_otherwise() {
+    let load = "load: {type: trace_timestamps, agentic_lanes: 12}";
+    let traffic = with_traffic(&format!("{{source: {{type: trace, format: weka, paths: [t]}}, {load}}}"));
+    let source = Source::Trace {
+        paths: vec!["t".into()],
+        format: TraceFormat::Weka,
+        block_size: None,
+        weka_rules: Some(WekaRules::Strict),
+        nested_timestamp_basis: Some(NestedBasis::Absolute),
+    };
+    assert_eq!(traffic.source, source);
+    let lanes = Load::TraceTimestamps { speedup: 1.0, agentic_lanes: Some(12), lane_policy: Some(LanePolicy::Stride) };
+    assert_eq!(traffic.load, lanes);
 }
 
 #[test]
@@ -227,12 +250,10 @@ fn missing(text: &str, assignments: &[&str]) -> Option<String> {
 
 #[test]
 fn what_is_not_available_yet_is_named() {
-    let trace = "traffic={source: {type: trace, paths: [t], format: dynamo}, load: {type: concurrency}}";
     let planner = "planner={policy: enabled}";
     let worker = "engine.workers.aggregated";
     for (assignment, path) in [
         (planner, "planner.policy"),
-        (trace, "traffic.source.format"),
         (&format!("{worker}.timing={{}}"), "engine.workers.aggregated.timing"),
         (&format!("{worker}.kv_cache.capacity={{}}"), "engine.workers.aggregated.kv_cache.capacity"),
         ("engine.context_length=max", "engine.context_length"),
@@ -256,6 +277,7 @@ fn what_is_available_is_not_named() {
         "engine.backend_version='0.11'",
         "evaluation.sla.e2e_ms=50",
         "planner.policy=disabled",
+        "traffic={source: {type: trace, paths: [t], format: dynamo}, load: {type: concurrency}}",
     ] {
         assert_eq!(missing(BASE, &[assignment]), None, "{assignment}");
     }

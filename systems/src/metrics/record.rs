@@ -114,6 +114,7 @@ fn row(
         session_id: info.session_id.take(),
         session_index: info.session_index,
         turn_index: info.turn_index,
+        play_index: info.play.map(|(play, _)| play),
         source_line: info.source_line,
         placement: request.route.serving.map(|taken| placement(&taken)),
         handoff: request.handoff.map(|handoff| Box::new(handoff_row(handoff, request.route))),

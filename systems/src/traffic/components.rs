@@ -19,6 +19,8 @@ pub struct RequestInfo {
     pub request_id: Option<Box<str>>,
     /// The source's own name for the session.
     pub session_id: Option<Box<str>>,
+    /// Its play and its node, by their indices, in a workload of agents.
+    pub play: Option<(u32, u32)>,
     /// The line of the trace that it comes from, from 1.
     pub source_line: Option<u64>,
     /// Prompt length.

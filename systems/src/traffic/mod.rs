@@ -1,5 +1,6 @@
 //! Traffic: when requests arrive, and what each of them is.
 
+pub mod agentic;
 mod components;
 mod load;
 mod release;
@@ -9,5 +10,5 @@ mod synthetic;
 pub use components::{RequestInfo, Session};
 pub use load::Load;
 pub use release::{Traffic, react_to_endings, release_arrivals};
-pub use source::{GrowingSession, Script, SourceError, Turn, Unit, UnitSource};
+pub use source::{DeltaSession, GrowingSession, Script, SourceError, Turn, Unit, UnitSource};
 pub use synthetic::{SessionShape, SyntheticRequests, SyntheticSessions};

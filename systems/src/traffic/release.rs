@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use bevy_ecs::prelude::*;
 
+use super::agentic::{Dispatch, NodeEnd, Playback};
 use super::{Load, RequestInfo, Script, Session, SourceError, Turn, Unit, UnitSource};
 use crate::clock::Clock;
 use crate::deployment::TokenLimits;
@@ -13,13 +14,16 @@ use crate::handoff::Handoff;
 use crate::kv::BlockTable;
 use crate::prefix::PromptIdentity;
 use crate::routing::{Placements, Route};
-use crate::scheduling::{Ending, PassHorizon, Sequence, Signals, Timeline};
+use crate::scheduling::{Ending, PassHorizon, Sequence, Signal, Signals, Timeline};
 use crate::time::VirtualTime;
 
 /// The state of the workload.
 #[derive(Resource)]
 pub struct Traffic {
-    source: Box<dyn UnitSource>,
+    /// Where units of load come from, unless there are plays instead.
+    source: Option<Box<dyn UnitSource>>,
+    /// The plays, in a workload of agents.
+    playback: Option<Playback>,
     load: Load,
     /// Tokens that a request may have on this deployment.
     limits: TokenLimits,
@@ -53,9 +57,22 @@ impl Traffic {
     /// A workload for a deployment with these limits.
     #[must_use]
     pub fn new(source: Box<dyn UnitSource>, load: Load, limits: TokenLimits) -> Self {
-        let mut traffic = Self {
-            source,
-            load,
+        let mut traffic = Self { source: Some(source), load, ..Self::empty(limits) };
+        traffic.refill();
+        traffic
+    }
+
+    /// A workload of agents for a deployment with these limits.
+    #[must_use]
+    pub fn agentic(playback: Playback, limits: TokenLimits) -> Self {
+        Self { playback: Some(playback), ..Self::empty(limits) }
+    }
+
+    fn empty(limits: TokenLimits) -> Self {
+        Self {
+            source: None,
+            playback: None,
+            load: Load::TraceTimestamps { speedup: 1.0 },
             limits,
             upcoming: None,
             fault: None,
@@ -64,15 +81,20 @@ impl Traffic {
             units_started: 0,
             units_in_progress: 0,
             requests_arrived: 0,
-        };
-        traffic.refill();
-        traffic
+        }
     }
 
     /// Whether the end of a request can cause an arrival.
     #[must_use]
     pub fn reacts_to_endings(&self) -> bool {
-        matches!(self.load, Load::Concurrency { .. }) || self.source.has_sessions()
+        let has_sessions = self.source.as_ref().is_some_and(|source| source.has_sessions());
+        matches!(self.load, Load::Concurrency { .. }) || has_sessions || self.playback.is_some()
+    }
+
+    /// The plays, in a workload of agents.
+    #[must_use]
+    pub const fn playback(&self) -> Option<&Playback> {
+        self.playback.as_ref()
     }
 
     /// Requests that have arrived so far.
@@ -95,14 +117,16 @@ impl Traffic {
             (Some(_), Load::Concurrency { .. }) => VirtualTime::NEVER,
             (Some((start, _)), _) => *start,
         };
-        self.ready_turns.peek().map_or(unit, |Reverse(turn)| turn.at.min(unit))
+        let node = self.playback.as_ref().map_or(VirtualTime::NEVER, Playback::next_dispatch);
+        self.ready_turns.peek().map_or(unit, |Reverse(turn)| turn.at.min(unit)).min(node)
     }
 
     fn refill(&mut self) {
         if self.exhausted || self.upcoming.is_some() {
             return;
         }
-        match self.source.next_unit() {
+        let Some(source) = &mut self.source else { return };
+        match source.next_unit() {
             Ok(Some(unit)) => {
                 let start = self.load.next_start(unit.start_ms).unwrap_or(VirtualTime::ZERO);
                 self.upcoming = Some((start, unit));
@@ -143,6 +167,10 @@ pub fn release_arrivals(world: &mut World) {
                 Next::Unit => start_unit(world, &mut traffic, now),
                 Next::Turn(turn) => start_turn(world, &mut traffic, turn),
             }
+            arrived = true;
+        }
+        while let Some(dispatch) = traffic.playback.as_mut().and_then(|playback| playback.dispatch(now)) {
+            start_node(world, &mut traffic, dispatch);
             arrived = true;
         }
         if arrived {
@@ -189,6 +217,16 @@ fn start_turn(world: &mut World, traffic: &mut Traffic, ready: ReadyTurn) {
     });
 }
 
+fn start_node(world: &mut World, traffic: &mut Traffic, dispatch: Dispatch) {
+    let Dispatch { at, node, play, session: (session_index, session_id), turn_index, turn } = dispatch;
+    spawn_request(world, traffic, turn, at, |info| {
+        info.session_index = u64::from(session_index);
+        info.turn_index = turn_index;
+        info.session_id = Some(session_id);
+        info.play = Some((play, node));
+    });
+}
+
 fn spawn_request(
     world: &mut World,
     traffic: &mut Traffic,
@@ -203,6 +241,7 @@ fn spawn_request(
         session: None,
         request_id: turn.request_id,
         session_id: None,
+        play: None,
         source_line: turn.source_line,
         input_tokens: turn.input_tokens,
         requested_output_tokens: turn.output_tokens,
@@ -231,11 +270,16 @@ pub fn react_to_endings(
     signals: Res<Signals>,
     mut traffic: ResMut<Traffic>,
     mut horizon: ResMut<PassHorizon>,
-    requests: Query<(&RequestInfo, &Sequence)>,
+    requests: Query<(&RequestInfo, &Sequence, Option<&Handoff>)>,
     mut sessions: Query<&mut Session>,
 ) {
     for signal in &signals.ended {
-        let Ok((info, sequence)) = requests.get(signal.request) else { continue };
+        let Ok((info, sequence, handoff)) = requests.get(signal.request) else { continue };
+        if let (Some((_, node)), Some(playback)) = (info.play, &mut traffic.playback) {
+            let released_ms = handoff.and_then(|handoff| handoff.times.source_released_ms).unwrap_or(0.0);
+            playback.end(node, node_end(info, sequence, signal, released_ms));
+            continue;
+        }
         let mut goes_on = false;
         if let Some(entity) = info.session
             && let Ok(mut session) = sessions.get_mut(entity)
@@ -261,9 +305,20 @@ pub fn react_to_endings(
     debug_assert!(signals.ended.last().is_none_or(|signal| traffic.next_arrival(signal.at) >= signal.at));
 }
 
+fn node_end(info: &RequestInfo, sequence: &Sequence, signal: &Signal, released_ms: f64) -> NodeEnd {
+    NodeEnd {
+        at_ms: signal.at.ms(),
+        released_ms,
+        completed: signal.ending == Ending::Finished,
+        input_tokens: info.input_tokens,
+        output_tokens: sequence.generated,
+    }
+}
+
 fn next_delay_ms(script: &Script) -> f64 {
     match script {
         Script::Listed(turns) => turns.front().map_or(0.0, |turn| turn.delay_ms),
         Script::Growing(session) => session.delay_ms,
+        Script::Delta(session) => session.turns.front().map_or(0.0, |turn| turn.delay_ms),
     }
 }

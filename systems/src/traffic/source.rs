@@ -60,6 +60,26 @@ impl GrowingSession {
     }
 }
 
+/// A session of recorded turns that each hold only what they add to the conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaSession {
+    /// Turns still to come; their prompts are new input alone.
+    pub turns: VecDeque<Turn>,
+    /// What the first prompt is; everything behind it is the session's own.
+    pub identity: PromptIdentity,
+    /// Tokens said so far.
+    pub context_tokens: u32,
+}
+
+impl DeltaSession {
+    fn next_turn(&mut self) -> Option<Turn> {
+        let turn = self.turns.pop_front()?;
+        self.context_tokens = self.context_tokens.saturating_add(turn.input_tokens);
+        let identity = PromptIdentity { continued: !self.turns.is_empty(), ..self.identity.clone() };
+        Some(Turn { input_tokens: self.context_tokens, identity, ..turn })
+    }
+}
+
 /// The turns of a unit of load.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Script {
@@ -67,6 +87,8 @@ pub enum Script {
     Listed(VecDeque<Turn>),
     /// Turns that build on each other.
     Growing(GrowingSession),
+    /// Recorded turns that build on each other.
+    Delta(DeltaSession),
 }
 
 impl Script {
@@ -81,22 +103,32 @@ impl Script {
         match self {
             Self::Listed(turns) => turns.pop_front(),
             Self::Growing(session) => session.next_turn(),
+            Self::Delta(session) => session.next_turn(),
         }
     }
 
     /// Notes that a turn produced `output_tokens` tokens.
     pub fn turn_ended(&mut self, output_tokens: u32) {
-        if let Self::Growing(session) = self {
-            session.context_tokens += output_tokens;
+        match self {
+            Self::Listed(_) => {}
+            Self::Growing(session) => session.context_tokens += output_tokens,
+            Self::Delta(session) => session.context_tokens = session.context_tokens.saturating_add(output_tokens),
         }
     }
 
     /// Whether a turn is left.
     #[must_use]
     pub fn has_next(&self) -> bool {
+        self.turns_to_come() > 0
+    }
+
+    /// How many turns are left.
+    #[must_use]
+    pub fn turns_to_come(&self) -> usize {
         match self {
-            Self::Listed(turns) => !turns.is_empty(),
-            Self::Growing(session) => session.turns_left > 0,
+            Self::Listed(turns) => turns.len(),
+            Self::Growing(session) => session.turns_left as usize,
+            Self::Delta(session) => session.turns.len(),
         }
     }
 }

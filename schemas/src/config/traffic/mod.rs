@@ -5,7 +5,7 @@ mod read;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::limits::{MAX_COUNT, MAX_NUMBER, MAX_TOKENS, MAX_TURNS, MIN_RATE};
+use super::limits::{MAX_COUNT, MAX_LANES, MAX_NUMBER, MAX_TOKENS, MAX_TURNS, MIN_RATE};
 use super::schema::{default_tag, no_null, positive};
 
 /// Tokens per trace block, unless the file or the records say otherwise.
@@ -58,10 +58,19 @@ pub enum Source {
         /// How the files are written.
         #[schemars(default)]
         format: TraceFormat,
-        /// Tokens per hash id. 512 by default; a `dynamo` trace carries its own.
+        /// Tokens per hash id. 512 by default; `dynamo` and `weka` traces carry their own, and so does
+        /// `agentic_mooncake` from version 2 on.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(transform = no_null, range(min = 1, max = MAX_TOKENS))]
         block_size: Option<u64>,
+        /// How much a `weka` trace may take liberties.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(transform = no_null)]
+        weka_rules: Option<WekaRules>,
+        /// What the times of subagents' requests in a `weka` trace count from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(transform = no_null)]
+        nested_timestamp_basis: Option<NestedBasis>,
     },
 }
 
@@ -108,6 +117,59 @@ pub enum TraceFormat {
     /// Records of the Dynamo frontend, in one or more shards.
     #[serde(rename = "dynamo")]
     Dynamo,
+    /// Agents with subagents, one play per JSON file; the path is a file, or a folder of them.
+    #[serde(rename = "weka")]
+    Weka,
+}
+
+impl TraceFormat {
+    /// Whether the trace says itself how many tokens an id stands for.
+    #[must_use]
+    pub const fn has_own_block_size(self) -> bool {
+        matches!(self, Self::Dynamo | Self::Weka)
+    }
+
+    /// Whether every trace of this format is a graph of agents' requests. A `dynamo` trace may be one.
+    #[must_use]
+    pub const fn is_agentic(self) -> bool {
+        matches!(self, Self::AgenticMooncake | Self::Weka)
+    }
+}
+
+/// How much a `weka` trace may take liberties.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WekaRules {
+    /// Every request has an `api_time`, a corpus has one model, and files are `.json`.
+    #[default]
+    Strict,
+    /// A missing `api_time` counts as 0, models may differ (the deployment serves all of them), and `.jsonl` files with
+    /// several plays are read too.
+    Lenient,
+}
+
+/// What the times of subagents' requests count from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NestedBasis {
+    /// From the start of the trace.
+    #[default]
+    Absolute,
+    /// From the subagent's own start.
+    Relative,
+    /// `relative` if any of them in the whole corpus would otherwise come before its subagent, else `absolute`.
+    Auto,
+}
+
+/// Which play a lane takes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LanePolicy {
+    /// Lane *l* of *n* plays number *l*, *l + n*, *l + 2n*, ...; it goes on when the workers have let go of its play.
+    #[default]
+    Stride,
+    /// The next play that no lane has taken; a lane goes on when the last request of its play has ended.
+    SharedQueue,
 }
 
 /// When requests (of a session source: sessions) are sent.
@@ -151,6 +213,14 @@ pub enum Load {
         /// How many times faster than recorded.
         #[schemars(default = "default_speedup", range(min = MIN_RATE, max = MAX_NUMBER))]
         speedup: f64,
+        /// How many plays of a trace of agents are played at a time. Without it, each starts at its recorded time.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(transform = no_null, range(min = 1, max = MAX_LANES))]
+        agentic_lanes: Option<u64>,
+        /// Which play a lane takes next, with `agentic_lanes`; `stride` by default.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(transform = no_null)]
+        lane_policy: Option<LanePolicy>,
     },
 }
 

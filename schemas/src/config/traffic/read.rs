@@ -1,15 +1,26 @@
 //! Decoding of `traffic`, and the rules about which loads and stops go with which source.
 
-use super::{DEFAULT_TRACE_BLOCK_SIZE, Load, Session, Source, Stop, TraceFormat, Traffic};
+use super::{
+    DEFAULT_TRACE_BLOCK_SIZE, LanePolicy, Load, NestedBasis, Session, Source, Stop, TraceFormat, Traffic, WekaRules,
+};
 use super::{default_concurrency, default_input_tokens, default_output_tokens, default_seed, default_speedup};
 use crate::config::Problem;
 use crate::config::fields::{At, Bound, Choice, Fields};
-use crate::config::limits::{MAX_COUNT, MAX_TOKENS, MAX_TURNS};
+use crate::config::limits::{MAX_COUNT, MAX_LANES, MAX_TOKENS, MAX_TURNS};
 
 const SYNTHETIC: [&str; 3] = ["type", "input_tokens", "output_tokens"];
 const SESSION: [&str; 4] = ["type", "new_input_tokens_per_turn", "output_tokens_per_turn", "session"];
-const TRACE: [&str; 4] = ["type", "paths", "format", "block_size"];
-const LOAD: [&str; 6] = ["type", "concurrency", "requests_per_second", "sessions_per_second", "seed", "speedup"];
+const TRACE: [&str; 6] = ["type", "paths", "format", "block_size", "weka_rules", "nested_timestamp_basis"];
+const LOAD: [&str; 8] = [
+    "type",
+    "concurrency",
+    "requests_per_second",
+    "sessions_per_second",
+    "seed",
+    "speedup",
+    "agentic_lanes",
+    "lane_policy",
+];
 
 #[derive(Clone, Copy)]
 enum SourceKind {
@@ -50,7 +61,24 @@ impl Choice for TraceFormat {
         ("agentic_mooncake", Self::AgenticMooncake),
         ("applied_compute_agentic", Self::AppliedComputeAgentic),
         ("dynamo", Self::Dynamo),
+        ("weka", Self::Weka),
     ];
+}
+
+impl Choice for WekaRules {
+    const WHAT: &'static str = "set of rules";
+    const ALL: &'static [(&'static str, Self)] = &[("strict", Self::Strict), ("lenient", Self::Lenient)];
+}
+
+impl Choice for NestedBasis {
+    const WHAT: &'static str = "basis of times";
+    const ALL: &'static [(&'static str, Self)] =
+        &[("absolute", Self::Absolute), ("relative", Self::Relative), ("auto", Self::Auto)];
+}
+
+impl Choice for LanePolicy {
+    const WHAT: &'static str = "lane policy";
+    const ALL: &'static [(&'static str, Self)] = &[("stride", Self::Stride), ("shared_queue", Self::SharedQueue)];
 }
 
 impl Traffic {
@@ -65,6 +93,7 @@ impl Traffic {
             .and_then(|()| check_rate_unit(&traffic))
             .and_then(|()| check_stop(&traffic))
             .and_then(|()| check_count(&traffic))
+            .and_then(|()| check_lanes(&traffic))
             .map_err(|(message, help)| Problem::at(fields.path(), message).help(help))?;
         Ok(traffic)
     }
@@ -108,15 +137,27 @@ impl Source {
 
     fn read_trace(fields: &Fields<'_>) -> Result<Self, Problem> {
         fields.only(&TRACE)?;
-        let format = fields.choice("format")?.unwrap_or_default();
+        let format: TraceFormat = fields.choice("format")?.unwrap_or_default();
         let paths = read_paths(&fields.required("paths")?)?;
-        let own_size = (format != TraceFormat::Dynamo).then_some(DEFAULT_TRACE_BLOCK_SIZE);
+        let own_size = (!format.has_own_block_size()).then_some(DEFAULT_TRACE_BLOCK_SIZE);
         let block_size = fields.int("block_size", 1..=MAX_TOKENS)?.or(own_size);
         if format != TraceFormat::Dynamo && paths.len() > 1 {
             let message = format!("this format takes exactly one path, found {}", paths.len());
             return Err(Problem::at(fields.path(), message).help("only `dynamo` traces come in several files"));
         }
-        Ok(Self::Trace { paths, format, block_size })
+        let is_weka = format == TraceFormat::Weka;
+        let for_weka = ["weka_rules", "nested_timestamp_basis"];
+        if let Some(name) = for_weka.into_iter().find(|name| !is_weka && fields.has(name)) {
+            return Err(Problem::at(fields.path(), format!("`{name}` is for `weka` traces"))
+                .help("remove it, or set `format: weka`"));
+        }
+        Ok(Self::Trace {
+            paths,
+            format,
+            block_size,
+            weka_rules: fields.choice("weka_rules")?.or(is_weka.then(WekaRules::default)),
+            nested_timestamp_basis: fields.choice("nested_timestamp_basis")?.or(is_weka.then(NestedBasis::default)),
+        })
     }
 }
 
@@ -166,7 +207,7 @@ impl Load {
             LoadKind::Concurrency => ("concurrency", &["type", "concurrency"]),
             LoadKind::ConstantRate => ("constant_rate", &["type", "requests_per_second", "sessions_per_second"]),
             LoadKind::Poisson => ("poisson", &["type", "requests_per_second", "sessions_per_second", "seed"]),
-            LoadKind::TraceTimestamps => ("trace_timestamps", &["type", "speedup"]),
+            LoadKind::TraceTimestamps => ("trace_timestamps", &["type", "speedup", "agentic_lanes", "lane_policy"]),
         };
         fields.only_for(name, own)?;
         Ok(load)
@@ -178,13 +219,19 @@ impl Load {
         let sessions_per_second = fields.number("sessions_per_second", Bound::Rate)?;
         let seed = fields.int("seed", 0..=u64::MAX)?;
         let speedup = fields.number("speedup", Bound::Rate)?;
+        let agentic_lanes = fields.int("agentic_lanes", 1..=MAX_LANES)?;
+        let lane_policy = fields.choice("lane_policy")?;
         Ok(match kind {
             LoadKind::Concurrency => Self::Concurrency { concurrency: concurrency.unwrap_or_else(default_concurrency) },
             LoadKind::ConstantRate => Self::ConstantRate { requests_per_second, sessions_per_second },
             LoadKind::Poisson => {
                 Self::Poisson { requests_per_second, sessions_per_second, seed: seed.unwrap_or_else(default_seed) }
             }
-            LoadKind::TraceTimestamps => Self::TraceTimestamps { speedup: speedup.unwrap_or_else(default_speedup) },
+            LoadKind::TraceTimestamps => Self::TraceTimestamps {
+                speedup: speedup.unwrap_or_else(default_speedup),
+                agentic_lanes,
+                lane_policy: lane_policy.or(agentic_lanes.map(|_| LanePolicy::default())),
+            },
         })
     }
 }
@@ -230,8 +277,8 @@ fn check_load(traffic: &Traffic) -> Result<(), Clash> {
             "`trace_timestamps` needs a trace, and the source is synthetic",
             "use concurrency, constant_rate or poisson",
         ),
-        Some(TraceFormat::AgenticMooncake) if !timestamps => {
-            clash("an `agentic_mooncake` trace needs load `trace_timestamps`", "set `load: {type: trace_timestamps}`")
+        Some(format) if format.is_agentic() && !timestamps => {
+            clash("a trace of agents needs load `trace_timestamps`", "set `load: {type: trace_timestamps}`")
         }
         Some(TraceFormat::AppliedComputeAgentic) if !concurrency => clash(
             "an `applied_compute_agentic` trace has no times and needs load `concurrency`",
@@ -268,8 +315,8 @@ fn check_stop(traffic: &Traffic) -> Result<(), Clash> {
     let cutoff = stop.max_virtual_time_seconds.is_some();
     match (&traffic.source, requests, sessions) {
         (Source::Trace { .. }, 0, 0) if !cutoff => Ok(()),
-        (Source::Trace { format: TraceFormat::AgenticMooncake, .. }, ..) => {
-            clash("an `agentic_mooncake` trace runs to its end", "remove `stop`")
+        (Source::Trace { format, .. }, ..) if format.is_agentic() => {
+            clash("a trace of agents runs to its end", "remove `stop`")
         }
         (Source::Trace { .. }, 0, 0) => Ok(()),
         (Source::Trace { .. }, ..) => {
@@ -285,6 +332,21 @@ fn check_stop(traffic: &Traffic) -> Result<(), Clash> {
             "a synthetic-session source needs exactly one count of sessions to stop at",
             "set either `stop.sessions` or `stop.sessions_per_load_unit`, and no count of requests",
         ),
+    }
+}
+
+/// Lanes are for plays.
+fn check_lanes(traffic: &Traffic) -> Result<(), Clash> {
+    let Load::TraceTimestamps { agentic_lanes, lane_policy, .. } = traffic.load else { return Ok(()) };
+    let may_be_agentic =
+        traffic.source.trace_format().is_some_and(|format| format.is_agentic() || format == TraceFormat::Dynamo);
+    match (agentic_lanes, lane_policy) {
+        (None, Some(_)) => clash("`load.lane_policy` is for lanes", "give `load.agentic_lanes` too, or remove it"),
+        (Some(_), _) if !may_be_agentic => clash(
+            "`load.agentic_lanes` is for traces of agents",
+            "remove it, or use a trace of format agentic_mooncake, weka or dynamo",
+        ),
+        _ => Ok(()),
     }
 }
 
