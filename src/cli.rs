@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::trace::TraceCommand;
+
 /// Simulate LLM serving clusters on a virtual clock.
 ///
 /// dynosim plays a workload (synthetic, or a recorded trace) against a deployment (model, GPU,
@@ -26,6 +28,9 @@ pub enum Command {
     /// Save it and name it in the first line of a configuration:
     /// `# yaml-language-server: $schema=./prediction.schema.json`
     Schema,
+    /// Work with traces: convert them
+    #[command(subcommand)]
+    Trace(TraceCommand),
 }
 
 /// Options of `predict`.

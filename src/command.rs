@@ -10,6 +10,7 @@ use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
 use crate::output::to_pretty_json;
 use crate::predict::predict;
+use crate::trace::trace;
 
 /// Runs the program with the process's arguments.
 #[must_use]
@@ -17,6 +18,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match &cli.command {
         Command::Predict(args) => predict(args, &Interrupt::install(), print),
+        Command::Trace(command) => trace(command, &Interrupt::install(), print),
         Command::Schema => print(&to_pretty_json(dynosim_schemas::config::json_schema())),
     };
     match outcome {

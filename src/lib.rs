@@ -14,5 +14,6 @@ pub mod predict;
 pub mod profile;
 pub mod progress;
 pub mod run;
+pub mod trace;
 pub mod traces;
 pub mod workload;

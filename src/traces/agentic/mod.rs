@@ -14,7 +14,7 @@ mod v2;
 pub use graph::{Graph, GraphNode};
 pub use identity::Identity;
 pub use play_book::play_book;
-pub use v2::write_v2;
+pub use v2::{reload, write_v2};
 
 pub(super) use graph::UNKNOWN_MODEL;
 pub(super) use v2::read;

@@ -1,6 +1,7 @@
 //! The `agentic_mooncake` format: which version a file is, and version 2.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use dynosim_schemas::config::limits::MAX_TOKENS;
@@ -63,6 +64,14 @@ fn read_header(line: &str) -> Result<AgenticHeader, String> {
         }
     }
     Ok(header)
+}
+
+/// Reads a version 2 file that has just been written.
+///
+/// # Errors
+/// If it cannot be read, or is no such file.
+pub fn reload(path: &Path, interrupt: &Interrupt) -> Result<Graph, TraceError> {
+    Ok(read(&path.to_string_lossy(), 1, interrupt)?.0)
 }
 
 /// Writes a graph as a version 2 file.

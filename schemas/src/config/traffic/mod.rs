@@ -129,6 +129,12 @@ impl TraceFormat {
         matches!(self, Self::Dynamo | Self::Weka)
     }
 
+    /// Tokens per hash id where neither the trace nor the user says.
+    #[must_use]
+    pub const fn default_block_size(self) -> Option<u64> {
+        if self.has_own_block_size() { None } else { Some(DEFAULT_TRACE_BLOCK_SIZE) }
+    }
+
     /// Whether every trace of this format is a graph of agents' requests. A `dynamo` trace may be one.
     #[must_use]
     pub const fn is_agentic(self) -> bool {

@@ -1,8 +1,6 @@
 //! Decoding of `traffic`, and the rules about which loads and stops go with which source.
 
-use super::{
-    DEFAULT_TRACE_BLOCK_SIZE, LanePolicy, Load, NestedBasis, Session, Source, Stop, TraceFormat, Traffic, WekaRules,
-};
+use super::{LanePolicy, Load, NestedBasis, Session, Source, Stop, TraceFormat, Traffic, WekaRules};
 use super::{default_concurrency, default_input_tokens, default_output_tokens, default_seed, default_speedup};
 use crate::config::Problem;
 use crate::config::fields::{At, Bound, Choice, Fields};
@@ -139,8 +137,7 @@ impl Source {
         fields.only(&TRACE)?;
         let format: TraceFormat = fields.choice("format")?.unwrap_or_default();
         let paths = read_paths(&fields.required("paths")?)?;
-        let own_size = (!format.has_own_block_size()).then_some(DEFAULT_TRACE_BLOCK_SIZE);
-        let block_size = fields.int("block_size", 1..=MAX_TOKENS)?.or(own_size);
+        let block_size = fields.int("block_size", 1..=MAX_TOKENS)?.or(format.default_block_size());
         if format != TraceFormat::Dynamo && paths.len() > 1 {
             let message = format!("this format takes exactly one path, found {}", paths.len());
             return Err(Problem::at(fields.path(), message).help("only `dynamo` traces come in several files"));
