@@ -24,7 +24,8 @@ pub(super) fn incoming(play: &RecordedPlay<'_>, scopes: &[Scope<'_>]) -> Vec<Vec
     }
     for scope in scopes {
         let owner = scope.subagent.and_then(|subagent| owner(play, subagent));
-        for stream in &scope.streams {
+        for (index, stream) in scope.streams.iter().enumerate() {
+            let owner = owner.filter(|_| index == 0);
             if let (Some(parent), Some(&first)) = (stream.fork_of.or(owner), stream.requests.first()) {
                 edges.add_spawn(parent, first);
             }
@@ -109,8 +110,7 @@ impl Edges<'_> {
             let others = || streams.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
             for &request in &stream.requests {
                 let ended: Vec<usize> = others().filter_map(|other| self.latest_before(other, request)).collect();
-                let precedes = |a: usize, b: usize| self.requests[a].end_s <= self.requests[b].t_s + EPSILON_S;
-                let is_last = |&from: &usize| !ended.iter().any(|&other| other != from && precedes(from, other));
+                let is_last = |&from: &usize| !ended.iter().any(|&other| self.is_before(from, other));
                 for from in ended.iter().copied().filter(is_last).collect::<Vec<_>>() {
                     let edge =
                         Edge { from, trigger: Trigger::Completion, relation: Relation::ReplayBarrier, delay_s: 0.0 };
@@ -120,14 +120,15 @@ impl Edges<'_> {
         }
     }
 
-    /// The request of a stream that ended last of those that had started and ended before `request` started.
+    /// Whether a request started and ended before another started.
+    fn is_before(&self, index: usize, other: usize) -> bool {
+        let (before, after) = (&self.requests[index], &self.requests[other]);
+        before.t_s < after.t_s && before.end_s <= after.t_s + EPSILON_S
+    }
+
+    /// The request of a stream that ended last of those before `request`.
     fn latest_before(&self, stream: &Stream, request: usize) -> Option<usize> {
-        let start_s = self.requests[request].t_s;
-        let is_before = |&index: &usize| {
-            let other = &self.requests[index];
-            other.t_s < start_s && other.end_s <= start_s + EPSILON_S
-        };
-        let before = stream.requests.iter().copied().filter(is_before);
+        let before = stream.requests.iter().copied().filter(|&index| self.is_before(index, request));
         before.max_by(|&a, &b| self.requests[a].end_s.total_cmp(&self.requests[b].end_s))
     }
 

@@ -41,15 +41,12 @@ impl Scope<'_> {
 /// The scopes of a play, the outer one first.
 pub(super) fn scopes<'a>(play: &'a RecordedPlay<'_>) -> Vec<Scope<'a>> {
     let session = format!("{}:session", play.namespace);
-    let outer = Scope {
-        subagent: None,
-        session: format!("{session}:root"),
-        streams: streams(&play.requests, 0..play.outer, true),
-    };
+    let outer =
+        Scope { subagent: None, session: format!("{session}:root"), streams: streams(&play.requests, 0..play.outer) };
     let inner = play.subagents.iter().map(|subagent| Scope {
         subagent: Some(subagent),
         session: format!("{session}:subagent:{}:{}", subagent.position, subagent.agent_id),
-        streams: streams(&play.requests, subagent.requests.clone(), false),
+        streams: streams(&play.requests, subagent.requests.clone()),
     });
     [outer].into_iter().chain(inner).collect()
 }
@@ -71,10 +68,10 @@ struct Fork {
     depth: usize,
 }
 
-fn streams(requests: &[RecordedRequest], of: Range<usize>, may_have_preamble: bool) -> Vec<Stream> {
+fn streams(requests: &[RecordedRequest], of: Range<usize>) -> Vec<Stream> {
     let mut order: Vec<usize> = of.collect();
     order.sort_by(|&a, &b| requests[a].order(&requests[b]));
-    let has_preamble = may_have_preamble && starts_with_preamble(requests, &order);
+    let has_preamble = starts_with_preamble(requests, &order);
     let (preamble, rest) = order.split_at(usize::from(has_preamble));
     let mut chains = Chains { requests, chains: Vec::new() };
     rest.iter().for_each(|&request| chains.take(request));
@@ -144,22 +141,14 @@ impl Chains<'_> {
         }
     }
 
-    fn tail_hashes(&self, chain: &Chain) -> Option<&[u64]> {
-        chain.hashed.map(|request| self.requests[request].hashes.as_slice())
-    }
-
-    fn last(&self, chain: &Chain) -> Option<&RecordedRequest> {
-        chain.requests.last().map(|&request| &self.requests[request])
-    }
-
     /// The chain that a request goes on with: the one with the longest prompt, the first of several.
     fn extended_by(&self, request: usize) -> Option<usize> {
         let request = &self.requests[request];
         let fits = |chain: &Chain| {
-            let (hashes, last) = (self.tail_hashes(chain)?, self.last(chain)?);
-            let has_ended = last.end_s <= request.t_s + EPSILON_S;
-            let fits = request.hashes.starts_with(hashes) && last.model == request.model && has_ended;
-            fits.then_some(hashes.len())
+            let tail = &self.requests[chain.hashed?];
+            let has_ended = tail.end_s <= request.t_s + EPSILON_S;
+            let fits = request.hashes.starts_with(&tail.hashes) && tail.model == request.model && has_ended;
+            fits.then_some(tail.hashes.len())
         };
         let fitting = self.chains.iter().enumerate().filter_map(|(index, chain)| Some((index, fits(chain)?)));
         fitting.min_by_key(|&(_, length)| Reverse(length)).map(|(index, _)| index)
@@ -169,8 +158,8 @@ impl Chains<'_> {
     fn fork(&self, request: usize) -> Option<Fork> {
         let hashes = &self.requests[request].hashes;
         let nearness = |chain: &Chain| {
-            let tail = self.tail_hashes(chain)?;
-            Some((common_prefix(tail, hashes), tail.len(), *chain.requests.last()?))
+            let tail = &self.requests[chain.hashed?].hashes;
+            Some((common_prefix(tail, hashes), tail.len(), chain.hashed?))
         };
         let near = self.chains.iter().filter_map(nearness).min_by_key(|&(depth, length, _)| Reverse((depth, length)));
         near.filter(|&(depth, ..)| depth > 0).map(|(depth, _, request)| Fork { request, depth })
@@ -181,19 +170,27 @@ impl Chains<'_> {
     fn close_seams(&mut self, order: &[usize]) {
         let mut by_id = order.to_vec();
         by_id.sort_by(|&a, &b| self.requests[a].id.cmp(&self.requests[b].id));
-        for tail in by_id {
-            let Some(index) = self.chains.iter().position(|chain| chain.requests.last() == Some(&tail)) else {
-                continue;
-            };
-            let Some(elected) = self.continuation(tail) else { continue };
-            let continuation = self.chains[elected].clone();
-            let chain = &mut self.chains[index];
-            chain.requests.extend(continuation.requests);
-            chain.hashed = continuation.hashed.or(chain.hashed);
-            let new_tail = chain.requests.last().copied().unwrap_or(tail);
-            self.chains.remove(elected);
-            self.move_forks(tail, new_tail);
+        for request in by_id {
+            let mut tail = request;
+            while let Some(new_tail) = self.close_seam(tail) {
+                tail = new_tail;
+            }
         }
+    }
+
+    /// Puts a chain that ends with `tail` and its continuation together; gives the new end if there is one.
+    fn close_seam(&mut self, tail: usize) -> Option<usize> {
+        let index = self.chains.iter().position(|chain| chain.hashed == Some(tail))?;
+        let elected = self.continuation(tail)?;
+        let continuation = self.chains[elected].clone();
+        let new_tail = continuation.hashed?;
+        let chain = &mut self.chains[index];
+        chain.requests.extend(continuation.requests);
+        chain.requests.sort_by(|&a, &b| self.requests[a].order(&self.requests[b]));
+        chain.hashed = Some(new_tail);
+        self.chains.remove(elected);
+        self.move_forks(tail, new_tail);
+        Some(new_tail)
     }
 
     /// The fork of a chain's last request that is its continuation.
