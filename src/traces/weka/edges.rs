@@ -98,7 +98,9 @@ impl Edges<'_> {
             let request = &self.requests[*index];
             request.position > subagent.position && request.t_s + EPSILON_S >= end_s
         };
-        let Some(target) = owners.and_then(|stream| stream.requests.iter().copied().find(is_after)) else { return };
+        // The first in the file, which need not be the first in time.
+        let after = owners.into_iter().flat_map(|stream| stream.requests.iter().copied().filter(is_after));
+        let Some(target) = after.min_by_key(|&index| self.requests[index].position) else { return };
         for last in streams.iter().filter_map(|stream| stream.requests.last()) {
             self.add_completion(*last, target, Relation::Join);
         }
