@@ -23,6 +23,9 @@ pub struct Cli {
 pub enum Command {
     /// Evaluate one workload on one deployment
     Predict(PredictArgs),
+    /// Import, list or show the measured operator times behind `timing: {type: default}`
+    #[command(subcommand)]
+    PerfDb(PerfDbCommand),
     /// Print the JSON Schema of the configuration, for editors that complete and check YAML
     ///
     /// Save it and name it in the first line of a configuration:
@@ -32,6 +35,36 @@ pub enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
 }
+
+/// The commands of `perf-db`.
+#[derive(Debug, Subcommand)]
+pub enum PerfDbCommand {
+    /// Turn the public aiconfigurator-core wheel (Apache-2.0, PyPI) into tables of dynosim's own layout
+    ///
+    /// `pip download --no-deps aiconfigurator-core` fetches one. A folder that it was unpacked to does as well.
+    Import {
+        /// The wheel, or the folder
+        #[arg(value_name = "WHEEL_OR_DIR")]
+        package: PathBuf,
+        /// Folder that gets `perf/<hardware>/<backend>/<table>.parquet`; name it in DYNOSIM_DATA to use it
+        #[arg(long, value_name = "PATH")]
+        output_dir: PathBuf,
+        /// Accelerators to import
+        #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = DEFAULT_HARDWARE)]
+        hardware: Vec<String>,
+    },
+    /// List the accelerators and backends that were measured, and the models that have a name
+    List,
+    /// Say what each table of an accelerator and a backend holds, and where it comes from
+    Show {
+        /// The accelerator, such as h200_sxm
+        hardware: String,
+        /// The backend: vllm, sglang, trtllm, or nccl for collectives
+        backend: String,
+    },
+}
+
+const DEFAULT_HARDWARE: &str = "h100_sxm,h200_sxm,b200_sxm,a100_sxm,l40s,gb200";
 
 /// Options of `predict`.
 #[derive(Debug, Args)]

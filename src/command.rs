@@ -9,6 +9,7 @@ use crate::cli::{Cli, Command};
 use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
 use crate::output::to_pretty_json;
+use crate::perf_db::perf_db;
 use crate::predict::predict;
 use crate::trace::trace;
 
@@ -19,6 +20,7 @@ pub fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Predict(args) => predict(args, &Interrupt::install(), print),
         Command::Trace(command) => trace(command, &Interrupt::install(), print),
+        Command::PerfDb(command) => perf_db(command).and_then(|text| print(&text)),
         Command::Schema => print(&to_pretty_json(dynosim_schemas::config::json_schema())),
     };
     match outcome {

@@ -10,6 +10,8 @@ pub mod command;
 pub mod error;
 pub mod interrupt;
 pub mod output;
+pub mod perf_data;
+pub mod perf_db;
 pub mod predict;
 pub mod profile;
 pub mod progress;

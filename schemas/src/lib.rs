@@ -5,6 +5,10 @@
 
 pub mod config;
 pub mod decision_row;
+pub mod dtype;
+pub mod hardware;
+pub mod model;
+pub mod perf_table;
 pub mod play_row;
 pub mod request_row;
 pub mod summary;

@@ -267,11 +267,26 @@ fn unknown(path: &str, name: &str, known: &[&str]) -> Problem {
 
 /// The name that a typing slip away from `word` lies; hyphens, underscores and case do not count.
 fn closest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let near = by_slips(word, names).into_iter().next()?;
+    (near.0 <= word.chars().take(LONGEST_WORD).count() / 3).then_some(near.1)
+}
+
+/// The three names that are nearest to `word`, the nearest first.
+#[must_use]
+pub fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    by_slips(word, names).into_iter().map(|(_, name)| name).take(3).collect()
+}
+
+/// Characters of a word that count.
+const LONGEST_WORD: usize = 64;
+
+fn by_slips<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Vec<(usize, &'n str)> {
     let plain = |text: &str| text.to_lowercase().replace(['-', '_'], "");
-    let word = plain(&word.chars().take(64).collect::<String>());
+    let word = plain(&word.chars().take(LONGEST_WORD).collect::<String>());
     let slips = |name: &str| strsim::damerau_levenshtein(&word, &plain(name));
-    let near = names.map(|name| (slips(name), name)).min_by_key(|(slips, _)| *slips)?;
-    (near.0 <= word.chars().count() / 3).then_some(near.1)
+    let mut near: Vec<(usize, &str)> = names.map(|name| (slips(name), name)).collect();
+    near.sort_by_key(|(slips, _)| *slips);
+    near
 }
 
 /// A value in a few words, for messages.

@@ -33,6 +33,7 @@ pub use self::engine::{
     SchedulePolicy, Scheduler, Timing, TransferLinks, TransferTiming, Worker, Workers,
 };
 pub use self::evaluation::{Evaluation, Sla};
+pub use self::fields::nearest;
 pub use self::overrides::{Override, parse_override};
 pub use self::planner::{LoadPredictor, Planner, PlannerPolicy, PlannerTarget};
 pub use self::problem::Problem;
