@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::deployment::{Deployment, PoolSpec};
 use crate::fleet::{Fleet, Lifecycle, LogicalWorker, Pool, Rank, Role};
 use crate::handoff::{HandoffDesk, HandoffDesks, Transfers};
-use crate::kv::{BlockOf, BlockUse, KvPool, PrefixNode};
+use crate::kv::{BlockUse, KvPool, PrefixNode};
 use crate::metrics::{Outbox, PassStatistics, RequestStatistics};
 use crate::order::{Handover, Order, Stage};
 use crate::routing::{DecisionOutbox, Placements, Route, RouterFeed, Routers};
@@ -299,7 +299,7 @@ fn plan_fleet(pools: &[PoolSpec]) -> Fleet {
 /// Spawns all ranks and their blocks, pool by pool. Those where prompts are computed tell the router of
 /// their caches if it `wants_notes`.
 fn spawn_ranks(world: &mut World, pools: &[PoolSpec], wants_notes: bool) {
-    let (mut ranks, mut blocks) = (Vec::new(), Vec::new());
+    let mut ranks = Vec::new();
     let mut first_row = 0;
     for spec in pools {
         let tells_router = wants_notes && spec.engine.role != Role::Decode;
@@ -307,29 +307,14 @@ fn spawn_ranks(world: &mut World, pools: &[PoolSpec], wants_notes: bool) {
             for rank in 0..spec.ranks_per_worker {
                 let rank = Rank { index: ranks.len() as u32, worker_id, rank };
                 let entity = spawn_rank(world, rank, spec, first_row, tells_router);
-                let count = spec.engine.block_entities();
                 ranks.push(entity);
-                blocks.push((entity, count));
-                first_row += count as usize;
+                first_row += spec.engine.block_entities() as usize;
             }
         }
     }
     world.resource_mut::<Fleet>().ranks = ranks;
-    spawn_blocks(world, &blocks);
-}
-
-/// Spawns the blocks of all ranks at once, so that their table is made in one piece.
-fn spawn_blocks(world: &mut World, blocks_of_ranks: &[(Entity, u32)]) {
-    let total: usize = blocks_of_ranks.iter().map(|&(_, count)| count as usize).sum();
-    let mut ranks = blocks_of_ranks.iter().copied();
-    let (mut rank, mut left) = (Entity::PLACEHOLDER, 0);
-    world.spawn_batch((0..total).map(move |_| {
-        while left == 0 {
-            (rank, left) = ranks.next().unwrap_or((Entity::PLACEHOLDER, 1));
-        }
-        left -= 1;
-        (BlockUse::default(), PrefixNode::default(), BlockOf(rank))
-    }));
+    // All at once, so that their table is made in one piece.
+    world.spawn_batch((0..first_row).map(|_| (BlockUse::default(), PrefixNode::default())));
 }
 
 /// Spawns a rank whose blocks will start at row `first_row` of the table of blocks.

@@ -92,10 +92,6 @@ impl Default for PrefixNode {
     }
 }
 
-/// The worker that a block belongs to.
-#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockOf(pub Entity);
-
 /// The columns of a stretch of blocks.
 #[derive(Debug)]
 pub struct Blocks<'a> {
