@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const FOLDERS: [&str; 6] = ["agentic-v1", "agentic-v2", "applied", "dynamo", "mooncake-delta", "weka"];
 
-const GOOD: [Good; 28] = [
+const GOOD: [Good; 29] = [
     graph(good("agentic-v1/ok_diamond.jsonl", 4, 726, 22), "b4dc48e94826a808"),
     graph(good("agentic-v1/ok_metadata.jsonl", 1, 64, 2), "a986c7786b09bc8c"),
     graph(good("agentic-v1/ok_two_plays.jsonl", 3, 256, 9), "0f9efaee86dc45ac"),
@@ -31,6 +31,7 @@ const GOOD: [Good; 28] = [
     graph(good("dynamo/ok_agentic_two_roots.jsonl", 2, 64, 2), "1a413b59b43bb6b7"),
     good("dynamo/ok_skip_events_v13.jsonl", 2, 114, 9),
     good("dynamo/ok_standard.jsonl", 2, 114, 9),
+    good("dynamo/ok_standard_shard2.jsonl.gz", 1, 32, 6),
     good("dynamo/ok_wrapped_event.jsonl", 1, 32, 2),
     reusing(good("mooncake-delta/ok_output_block_hit.jsonl", 2, 384, 67), 192),
     good("mooncake-delta/ok_two_sessions.jsonl", 4, 768, 144),
@@ -178,7 +179,7 @@ fn a_link_in_a_corpus_is_refused() {
 
 #[test]
 fn shards_are_put_together_whatever_their_order() {
-    let shards = ["dynamo/ok_standard.jsonl", "dynamo/ok_wrapped_event.jsonl"].map(fixture);
+    let shards = ["dynamo/ok_standard.jsonl", "dynamo/ok_standard_shard2.jsonl.gz"].map(fixture);
     let [one, other] = shards;
     let played = [[&one, &other], [&other, &one]].map(|paths| {
         let traffic = json!({
@@ -188,7 +189,7 @@ fn shards_are_put_together_whatever_their_order() {
         Desk::new().play(&common::fixtures::on_one_worker(traffic))
     });
     let totals = ["num_requests", "total_input_tokens", "total_output_tokens"].map(|name| played[0].figure(name));
-    assert_eq!(totals, [3.0, 146.0, 11.0]);
+    assert_eq!(totals, [3.0, 146.0, 15.0]);
     let without_lines = played.map(|played| played.rows_without(&["source_line"]));
     assert_eq!(without_lines[0], without_lines[1]);
 }
