@@ -26,7 +26,7 @@ pub struct FileDigest {
 /// Gzip members and Zstandard frames may follow each other, as `cat` makes them.
 pub(super) enum PackedReader {
     Plain(Hashing<Input>),
-    Gzip(MultiGzDecoder<BufReader<Hashing<Input>>>),
+    Gzip(Box<MultiGzDecoder<BufReader<Hashing<Input>>>>),
     Zstd(Box<ZstdDecoder<'static, BufReader<Hashing<Input>>>>),
 }
 
@@ -34,7 +34,7 @@ type Input = io::Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>;
 
 pub(super) struct Hashing<R> {
     inner: R,
-    hasher: blake3::Hasher,
+    hasher: Box<blake3::Hasher>,
     bytes: u64,
 }
 
@@ -59,13 +59,13 @@ impl PackedReader {
         let mut head = Vec::new();
         input.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
         let (gzip, zstd) = (head.starts_with(GZIP_MAGIC), head.starts_with(ZSTD_MAGIC));
-        let plain = Hashing { inner: Cursor::new(head).chain(input), hasher: blake3::Hasher::new(), bytes: 0 };
+        let plain = Hashing { inner: Cursor::new(head).chain(input), hasher: Box::default(), bytes: 0 };
         if !gzip && !zstd {
             return Ok(Self::Plain(plain));
         }
         let chunks = BufReader::with_capacity(CHUNK_BYTES, plain);
         if gzip {
-            return Ok(Self::Gzip(MultiGzDecoder::new(chunks)));
+            return Ok(Self::Gzip(Box::new(MultiGzDecoder::new(chunks))));
         }
         let mut decoder = ZstdDecoder::with_buffer(chunks)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG)?;

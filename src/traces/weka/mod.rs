@@ -2,7 +2,7 @@
 //!
 //! `corpus` finds and hashes the files, `play` decodes and checks one play, `streams` finds the conversations in it,
 //! `edges` who waits for whom, `hashes` names the blocks of prompts. The result is an agentic
-//! [`Graph`](super::agentic::Graph). What Weka does not record is inferred by fixed rules, which are the ones of the
+//! [`Graph`]. What Weka does not record is inferred by fixed rules, which are the ones of the
 //! public importer: they are a policy of replay, not what the provider saw.
 
 mod corpus;
