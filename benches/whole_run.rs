@@ -93,7 +93,8 @@ fn engine(bencher: &mut Bencher<'_>, config: &str) {
                 drop(simulation.take_rows());
             }
         }
-        let completed = simulation.finish().0.completed_requests;
+        simulation.close();
+        let completed = simulation.summarize().0.completed_requests;
         assert_eq!(completed, REQUESTS);
     });
 }

@@ -111,9 +111,13 @@ fn attempt(
         // At once: neither the figures nor the rest of the trace matter to anybody now.
         return Err(Stopped::Failed(interrupted(simulation.progress())));
     }
-    let (summary, sketched) = simulation.finish();
-    let last_rows = simulation.take_rows();
-    let last_decisions = simulation.take_decisions();
+    simulation.close();
+    if played.is_ok() {
+        // First of all: the table of requests is completed while the figures are summed up.
+        sink.send_last(simulation.take_rows())?;
+        sink.send_decisions(simulation.take_decisions())?;
+    }
+    let (summary, sketched) = simulation.summarize();
     if let Some(profile) = &mut profile {
         profile.set_work(simulation.work_done());
     }
@@ -123,8 +127,6 @@ fn attempt(
     let mut inputs = join_reader(prediction, reader)?;
     inputs.extend(files.into_iter().map(input_file));
     played?;
-    sink.send(last_rows)?;
-    sink.send_decisions(last_decisions)?;
     let notes = sketched.into_iter().map(sketch_note).collect();
     Ok(RunResult { summary, inputs, graph, plays, notes, sink, profile })
 }

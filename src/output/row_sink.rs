@@ -93,13 +93,31 @@ impl<F: RowFile> RowSink<F> {
         self.post(Message::Rows(batch))
     }
 
+    /// Hands over the last rows; the thread completes the files while the caller goes on. Nothing can be sent
+    /// after that.
+    ///
+    /// # Errors
+    ///
+    /// The error that stopped the thread, again at every call.
+    pub fn send_last(&mut self, batch: Vec<RequestRow>) -> Result<(), OutputError> {
+        self.post(Message::Rows(batch))?;
+        self.post(Message::Finish)?;
+        self.sender = None;
+        Ok(())
+    }
+
     /// Waits until everything is written.
     ///
     /// # Errors
     ///
     /// The first error of the thread, or that a row is missing.
     pub fn finish(mut self) -> Outcome<F> {
-        self.post(Message::Finish)?;
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        if self.sender.is_some() {
+            self.post(Message::Finish)?;
+        }
         self.join()
     }
 

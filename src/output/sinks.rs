@@ -62,6 +62,14 @@ impl Sinks {
         self.rows.send(rows)
     }
 
+    /// Writes the last rows of requests, and lets their files be completed meanwhile.
+    ///
+    /// # Errors
+    /// If what came before could not be written.
+    pub fn send_last(&mut self, rows: Vec<RequestRow>) -> Result<(), OutputError> {
+        self.rows.send_last(rows)
+    }
+
     /// Writes rows of decisions, in their order.
     ///
     /// # Errors

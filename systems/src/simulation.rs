@@ -235,11 +235,16 @@ impl Simulation {
             .map_err(|violation| format!("{violation}this is a bug in dynosim, please report it").into())
     }
 
-    /// Closes the books: requests that are still there become rows, and the figures are summed up.
+    /// Closes the books: requests that are still there become rows, the last that [`Self::take_rows`] gives.
+    pub fn close(&mut self) {
+        self.order.close(&mut self.world);
+    }
+
+    /// Sums up the figures of a simulation that is closed.
     ///
     /// The second value names the pools whose percentiles had to come from a sketch.
-    pub fn finish(&mut self) -> (Summary, Vec<&'static str>) {
-        self.order.close(&mut self.world);
+    #[must_use]
+    pub fn summarize(&self) -> (Summary, Vec<&'static str>) {
         let requests = self.world.resource::<RequestStatistics>();
         let passes = self.world.resource::<PassStatistics>();
         let mut summary = requests.summary(passes);

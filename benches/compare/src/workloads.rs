@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -239,7 +240,8 @@ impl Programs<'_> {
         // Every JSON document is YAML.
         let path = self.write("dynosim.yaml", &config)?;
         let output = self.folder.join("dynosim-output");
-        let words = ["predict", "--stack", "dynamo", "--overwrite", "--format", "json", "--config"];
+        clear(&output, fs::remove_dir_all)?;
+        let words = ["predict", "--stack", "dynamo", "--format", "json", "--config"];
         let mut arguments: Vec<&OsStr> = words.map(OsStr::new).into();
         arguments.extend([path.as_os_str(), OsStr::new("--output-dir"), output.as_os_str()]);
         if profiled {
@@ -268,6 +270,7 @@ impl Programs<'_> {
         (scenario["topology"], scenario["router"]) = deployment.topology();
         let path = self.write("peer.json", &scenario)?;
         let report = self.folder.join("peer-report.json");
+        clear(&report, fs::remove_file)?;
         let cost = measure::run(&self.peer, &[path.as_os_str(), report.as_os_str()])?;
         Ok((cost, read(&report)?))
     }
@@ -278,6 +281,16 @@ impl Programs<'_> {
             Ok(()) => Ok(path),
             Err(e) => Err(Failure::new(format!("cannot write {}: {e}", path.display()))),
         }
+    }
+}
+
+/// Removes what an earlier run has left: to replace a file makes the file system wait for the disk.
+fn clear<'a>(path: &'a Path, remove: impl FnOnce(&'a Path) -> io::Result<()>) -> Result<(), Failure> {
+    match remove(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(Failure::new(format!("cannot remove {}: {e}", path.display())))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -96,21 +96,12 @@ impl ReleaseOrder {
             return Some(Oldest::Copy);
         }
         let of_run = (last.place() + 1).min(most) as usize;
-        let first = oldest.rows.len().saturating_sub(of_run);
-        let (mut count, mut first_place) = (0, last.place());
-        for &row in oldest.rows[first..].iter().rev() {
-            let block = &mut usage[row as usize];
-            if !is_valid(block, number) || !block.is_alone() {
-                break;
-            }
-            first_place = block.place();
-            (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
-            rows.push(row);
-            count += 1;
-        }
+        let stretch = &oldest.rows[oldest.rows.len().saturating_sub(of_run)..];
+        let count = stretch.iter().rev().take_while(|&&row| take_valid(&mut usage[row as usize], number)).count();
+        rows.extend(stretch[stretch.len() - count..].iter().rev());
         oldest.rows.truncate(oldest.rows.len() - count);
         self.entries -= count;
-        Some(Oldest::Run { count: count as u32, first_place })
+        Some(Oldest::Run { count: count as u32, first_place: last.place() + 1 - count as u32 })
     }
 
     fn drop_oldest(&mut self) {
@@ -143,6 +134,17 @@ impl ReleaseOrder {
     }
 }
 
+/// Gives a block out if it is the release's, still, and there are no copies of it.
+#[inline]
+fn take_valid(block: &mut BlockUse, number: u32) -> bool {
+    let takes = is_valid(block, number) && block.is_alone();
+    if takes {
+        (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
+    }
+    takes
+}
+
+#[inline]
 fn is_valid(block: &BlockUse, number: u32) -> bool {
     block.references == 0 && block.last_release == number
 }

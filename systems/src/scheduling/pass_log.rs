@@ -1,7 +1,5 @@
 //! The log of a worker's passes: where token times and inter-token gaps are looked up.
 
-use std::collections::VecDeque;
-
 use super::TokenRun;
 
 /// A shorter log is not worth a search for the oldest living request.
@@ -14,58 +12,53 @@ const MIN_CUT_LENGTH: usize = 4096;
 /// the differences between neighbouring passes' counts.
 #[derive(Clone, Debug, Default)]
 pub struct PassLog {
+    /// Number of the pass that `ends_ms` starts with.
     first: u64,
-    entries: VecDeque<Entry>,
+    ends_ms: Vec<f64>,
+    /// Change of the count at each pass, as far as there are changes; the next pass may have one already.
+    gap_count_changes: Vec<i32>,
     /// End of the pass before `first`, in ms, and the count it carries over.
     previous_end_ms: f64,
     carried: i64,
-    /// Change of the count at the pass that comes next.
-    next_change: i64,
     /// Length after the last cut.
     length_after_cut: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    end_ms: f64,
-    gap_count_change: i64,
 }
 
 impl PassLog {
     /// Appends the end of the next pass, in ms.
     #[inline]
     pub fn push(&mut self, end_ms: f64) {
-        self.entries.push_back(Entry { end_ms, gap_count_change: std::mem::take(&mut self.next_change) });
+        self.ends_ms.push(end_ms);
     }
 
     /// Whether the log has grown enough since the last cut for another one to pay.
     #[must_use]
     pub fn wants_cut(&self) -> bool {
-        self.entries.len() >= MIN_CUT_LENGTH.max(2 * self.length_after_cut)
+        self.len() >= MIN_CUT_LENGTH.max(2 * self.length_after_cut)
     }
 
     /// Passes in the log.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    pub const fn len(&self) -> usize {
+        self.ends_ms.len()
     }
 
     /// Whether the log is empty.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.ends_ms.is_empty()
     }
 
     /// End of a logged pass, in ms.
     #[must_use]
     pub fn end_ms(&self, pass: u64) -> f64 {
-        self.entries[(pass - self.first) as usize].end_ms
+        self.ends_ms[(pass - self.first) as usize]
     }
 
     /// Lets the newest pass end at another time, in ms.
     pub fn set_newest_end_ms(&mut self, end_ms: f64) {
-        if let Some(entry) = self.entries.back_mut() {
-            entry.end_ms = end_ms;
+        if let Some(newest) = self.ends_ms.last_mut() {
+            *newest = end_ms;
         }
     }
 
@@ -79,24 +72,29 @@ impl PassLog {
 
     /// Forgets the passes before `pass`, giving each one's (duration in ms, gaps) to `sink`.
     pub fn cut_before(&mut self, pass: u64, mut sink: impl FnMut(f64, u64)) {
-        while self.first < pass {
-            let Some(entry) = self.entries.pop_front() else { break };
-            self.carried += entry.gap_count_change;
+        let count = usize::try_from(pass.saturating_sub(self.first)).map_or(self.len(), |count| count.min(self.len()));
+        if self.gap_count_changes.len() < count {
+            self.gap_count_changes.resize(count, 0);
+        }
+        for (end_ms, change) in self.ends_ms.drain(..count).zip(self.gap_count_changes.drain(..count)) {
+            self.carried += i64::from(change);
             debug_assert!(self.carried >= 0);
             if self.carried > 0 {
-                sink(entry.end_ms - self.previous_end_ms, self.carried as u64);
+                sink(end_ms - self.previous_end_ms, self.carried as u64);
             }
-            self.previous_end_ms = entry.end_ms;
-            self.first += 1;
+            self.previous_end_ms = end_ms;
         }
-        self.length_after_cut = self.entries.len();
+        self.first += count as u64;
+        self.length_after_cut = self.len();
     }
 
-    fn change(&mut self, pass: u64, by: i64) {
-        match self.entries.get_mut((pass - self.first) as usize) {
-            Some(entry) => entry.gap_count_change += by,
-            None => self.next_change += by,
+    fn change(&mut self, pass: u64, by: i32) {
+        let index = (pass - self.first) as usize;
+        debug_assert!(index <= self.len(), "a token comes from a pass that has started, or from the next");
+        if index >= self.gap_count_changes.len() {
+            self.gap_count_changes.resize(index + 1, 0);
         }
+        self.gap_count_changes[index] += by;
     }
 }
 

@@ -115,6 +115,12 @@ pub fn whole_ns_ms(ms: f64) -> f64 {
             return whole / 1e9 * 1000.0;
         }
     }
+    exactly_whole_ns_ms(seconds)
+}
+
+/// The same by the library, for the few durations that the short way cannot decide.
+#[cold]
+fn exactly_whole_ns_ms(seconds: f64) -> f64 {
     Duration::from_secs_f64(seconds).as_secs_f64() * 1000.0
 }
 
