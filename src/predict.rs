@@ -55,7 +55,9 @@ pub fn predict(
     let started = Instant::now();
     let options = RunOptions { profiled: args.profile, audited: args.check || cfg!(debug_assertions) };
     let result = run::run(&prediction, &deployment, interrupt, options, new_sink)?;
-    let RunResult { summary, inputs, graph, plays, notes, sink, mut profile } = result;
+    let RunResult { summary, inputs, graph, plays, notes, sink, mut profile, remains } = result;
+    // Its memory goes with the process, which is about to end.
+    std::mem::forget(remains);
     let rows = sink.finish()?;
     let wall_clock = WallClock::new(started.elapsed().as_secs_f64() * 1000.0, &summary);
 

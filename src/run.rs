@@ -5,7 +5,7 @@ use dynosim_schemas::play_row::PlayRow;
 use dynosim_schemas::summary::Summary;
 use dynosim_systems::deployment::Deployment;
 use dynosim_systems::metrics::SKETCH_RELATIVE_ERROR;
-use dynosim_systems::simulation::{Progress, Simulation};
+use dynosim_systems::simulation::{Progress, Remains, Simulation};
 use dynosim_systems::traffic::SourceError;
 
 use crate::error::{CommandError, exit_code};
@@ -50,6 +50,8 @@ pub struct RunResult {
     pub sink: Sinks,
     /// Where the run's own time went, if that was asked for.
     pub profile: Option<Profile>,
+    /// What is left of the simulation. To take it apart costs as much as some thousand requests.
+    pub remains: Remains,
 }
 
 /// Why a run ended early.
@@ -123,12 +125,12 @@ fn attempt(
     }
     let plays = simulation.play_rows();
     // Lets go of the source, so that the reader does not wait for a listener.
-    drop(simulation);
+    let remains = simulation.into_remains();
     let mut inputs = join_reader(prediction, reader)?;
     inputs.extend(files.into_iter().map(input_file));
     played?;
     let notes = sketched.into_iter().map(sketch_note).collect();
-    Ok(RunResult { summary, inputs, graph, plays, notes, sink, profile })
+    Ok(RunResult { summary, inputs, graph, plays, notes, sink, profile, remains })
 }
 
 fn play(

@@ -57,6 +57,11 @@ pub struct Simulation {
     instants: u64,
 }
 
+/// The memory of a simulation that has ended.
+pub struct Remains {
+    _world: World,
+}
+
 /// Instants between two clean-ups of what bevy_ecs remembers of removed components. Nobody here asks
 /// for it, and it grows with every request that leaves.
 const INSTANTS_PER_CLEANUP: u64 = 1024;
@@ -233,6 +238,13 @@ impl Simulation {
     pub fn audit(&mut self) -> Result<(), SourceError> {
         audit::audit(&mut self.world)
             .map_err(|violation| format!("{violation}this is a bug in dynosim, please report it").into())
+    }
+
+    /// Ends the simulation: drops the source of the workload, and leaves the rest for later.
+    #[must_use]
+    pub fn into_remains(mut self) -> Remains {
+        self.world.remove_resource::<Traffic>();
+        Remains { _world: self.world }
     }
 
     /// Closes the books: requests that are still there become rows, the last that [`Self::take_rows`] gives.

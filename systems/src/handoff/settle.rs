@@ -226,7 +226,7 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
 
     /// Lets a desk work; `false` if there was nothing that it could do now.
     fn serve_desk(&mut self, rank: u32) -> bool {
-        if self.fleet.worker_of(rank).in_pass {
+        if self.fleet.worker_of(rank).in_pass || !self.may_work(rank) {
             return false;
         }
         let mut has_worked = false;
@@ -252,6 +252,17 @@ impl Settling<'_, '_, '_, '_, '_, '_, '_> {
             self.desks.busy.remove(&rank);
         }
         has_worked
+    }
+
+    /// Whether a desk has anything to do. To ask once costs less than to find out step by step.
+    fn may_work(&mut self, rank: u32) -> bool {
+        let Ok(data) = self.ranks.get(self.fleet.ranks[rank as usize]) else { return false };
+        let waits_in_vain = !data.desk.attempt_is_due && data.has_work();
+        let may_work = !data.desk.commands.is_empty() || !(waits_in_vain || data.desk.destinations.is_empty());
+        if data.desk.is_empty() {
+            self.desks.busy.remove(&rank);
+        }
+        may_work
     }
 
     fn awaits_room(&self, rank: u32) -> bool {

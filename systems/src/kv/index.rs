@@ -1,12 +1,13 @@
 //! From the identity of a run of blocks to its first block.
 
-use super::PrefixNode;
+use super::BlockUse;
 
 /// An open-addressing table from key to the oldest block that starts a run with that key.
 ///
 /// The table grows with its entries, so that it stays as small as it can in the processor's cache. It
 /// is at most half full and holds eight bytes an entry: the low half of the key, which also gives
-/// the entry's place, and the block's row. A lookup confirms the whole key at the block itself.
+/// the entry's place, and the block's row. A lookup confirms the whole key at the block itself; an
+/// entry whose row is known needs no such confirmation.
 /// Removal shifts entries back, so that no tombstones pile up.
 #[derive(Clone, Debug)]
 pub struct RunIndex {
@@ -40,15 +41,14 @@ impl RunIndex {
 
     /// The oldest block with this key.
     #[inline]
-    pub fn get(&self, key: u64, nodes: &[PrefixNode]) -> Option<u32> {
-        self.find(key, nodes).ok().map(|slot| self.slots[slot].row)
+    pub fn get(&self, key: u64, usage: &[BlockUse]) -> Option<u32> {
+        self.find(key, usage).ok().map(|slot| self.slots[slot].row)
     }
 
     /// Makes the block at `row` findable under its key; `Err` gives the oldest block that has the
     /// key already.
-    pub fn insert(&mut self, row: u32, nodes: &[PrefixNode]) -> Result<(), u32> {
-        let key = nodes[row as usize].key;
-        match self.find(key, nodes) {
+    pub fn insert(&mut self, row: u32, key: u64, usage: &[BlockUse]) -> Result<(), u32> {
+        match self.find(key, usage) {
             Ok(slot) => Err(self.slots[slot].row),
             Err(slot) => {
                 self.slots[slot] = Slot { tag: key as u32, row };
@@ -61,21 +61,20 @@ impl RunIndex {
         }
     }
 
-    /// Lets `successor` take the place of the block at `row`.
-    pub fn replace(&mut self, row: u32, successor: u32, nodes: &[PrefixNode]) {
-        match self.find(nodes[row as usize].key, nodes) {
-            Ok(slot) => self.slots[slot].row = successor,
-            Err(_) => debug_assert!(false, "the oldest block of a run is in the index"),
+    /// Lets `successor` take the place of the block at `row`, which has this key.
+    pub fn replace(&mut self, row: u32, successor: u32, key: u64) {
+        match self.find_row(row, key) {
+            Some(slot) => self.slots[slot].row = successor,
+            None => debug_assert!(false, "the oldest block of a run is in the index"),
         }
     }
 
-    /// Forgets the block at `row`.
-    pub fn remove(&mut self, row: u32, nodes: &[PrefixNode]) {
-        let Ok(mut hole) = self.find(nodes[row as usize].key, nodes) else {
+    /// Forgets the block at `row`, which has this key.
+    pub fn remove(&mut self, row: u32, key: u64) {
+        let Some(mut hole) = self.find_row(row, key) else {
             debug_assert!(false, "the oldest block of a run is in the index");
             return;
         };
-        debug_assert_eq!(self.slots[hole].row, row);
         self.entries -= 1;
         let mut slot = hole;
         loop {
@@ -109,7 +108,7 @@ impl RunIndex {
 
     /// The slot with this key, or the empty slot where it would go.
     #[inline]
-    fn find(&self, key: u64, nodes: &[PrefixNode]) -> Result<usize, usize> {
+    fn find(&self, key: u64, usage: &[BlockUse]) -> Result<usize, usize> {
         let tag = key as u32;
         let mut slot = tag as usize & self.mask;
         loop {
@@ -117,10 +116,23 @@ impl RunIndex {
             if entry == EMPTY {
                 return Err(slot);
             }
-            if entry.tag == tag && nodes[entry.row as usize].key == key {
+            if entry.tag == tag && usage[entry.row as usize].key == key {
                 return Ok(slot);
             }
             slot = (slot + 1) & self.mask;
+        }
+    }
+
+    /// The slot of the block at `row`, which has this key.
+    #[inline]
+    fn find_row(&self, row: u32, key: u64) -> Option<usize> {
+        let mut slot = key as usize & self.mask;
+        loop {
+            match self.slots[slot] {
+                EMPTY => return None,
+                entry if entry.row == row => return Some(slot),
+                _ => slot = (slot + 1) & self.mask,
+            }
         }
     }
 }
@@ -135,26 +147,28 @@ mod tests {
     #[test]
     fn agrees_with_a_map_through_inserts_and_removals() {
         let count = 200_u32;
-        let mut nodes = vec![PrefixNode::default(); count as usize];
+        let mut usage = vec![BlockUse::default(); count as usize];
         let mut held = vec![false; count as usize];
         let mut index = RunIndex::default();
         let mut model = BTreeMap::new();
         for step in 0..5_000_u64 {
             let row = (mix(step, 1) % u64::from(count)) as u32;
             if held[row as usize] {
-                index.remove(row, &nodes);
-                model.remove(&nodes[row as usize].key);
+                let key = usage[row as usize].key;
+                index.remove(row, key);
+                model.remove(&key);
             } else {
                 // Few tags, so that entries collide; the high half tells them apart.
-                nodes[row as usize].key = (u64::from(row) << 32) | (mix(step, 2) % 7);
-                assert_eq!(index.insert(row, &nodes), Ok(()));
-                model.insert(nodes[row as usize].key, row);
+                let key = (u64::from(row) << 32) | (mix(step, 2) % 7);
+                usage[row as usize].key = key;
+                assert_eq!(index.insert(row, key, &usage), Ok(()));
+                model.insert(key, row);
             }
             held[row as usize] = !held[row as usize];
             for (&key, &row) in &model {
-                assert_eq!(index.get(key, &nodes), Some(row));
+                assert_eq!(index.get(key, &usage), Some(row));
             }
         }
-        assert_eq!(index.get(u64::MAX, &nodes), None);
+        assert_eq!(index.get(u64::MAX, &usage), None);
     }
 }

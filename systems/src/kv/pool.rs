@@ -144,7 +144,7 @@ impl KvPool {
     /// Finds the leading blocks that are resident, writing their rows to `hit_rows`.
     pub fn look_up(&self, runs: impl Iterator<Item = Run>, blocks: &Blocks<'_>, hit_rows: &mut Vec<u32>) -> PrefixHit {
         hit_rows.clear();
-        self.tree.look_up(runs, blocks.nodes, hit_rows);
+        self.tree.look_up(runs, blocks, hit_rows);
         let active = hit_rows.iter().filter(|&&row| blocks.usage[row as usize].references > 0).count();
         PrefixHit { blocks: hit_rows.len() as u32, active: active as u32 }
     }
@@ -200,17 +200,18 @@ impl KvPool {
     fn publish_run(&mut self, run: &Run, blocks: &mut Blocks<'_>, table: &BlockTable) -> bool {
         let rows = &table.rows[run.blocks.start as usize..run.blocks.end as usize];
         for (place, &row) in (run.first_place..).zip(rows) {
-            blocks.usage[row as usize].published = place;
+            let block = &mut blocks.usage[row as usize];
+            (block.published, block.key) = (place, run.key);
         }
         let mut before = (run.first_place > 0).then(|| table.rows[run.blocks.start as usize - 1]);
         for (index, &row) in rows.iter().enumerate() {
             let is_new = match before {
-                Some(before) => self.tree.publish_next(row, run.key, before, blocks.nodes),
-                None => self.tree.publish_first(row, run.key, blocks.nodes),
+                Some(before) => self.tree.publish_next(row, before, blocks.nodes),
+                None => self.tree.publish_first(row, run.key, blocks),
             };
             if is_new {
                 // Nothing can be behind a block that was not there a moment ago.
-                self.tree.publish_behind_new(row, &rows[index + 1..], run.key, blocks.nodes);
+                self.tree.publish_behind_new(row, &rows[index + 1..], blocks.nodes);
                 return true;
             }
             let oldest = blocks.nodes[row as usize].next_copy;
@@ -270,8 +271,8 @@ impl KvPool {
     fn evict_oldest(&mut self, most: u32, blocks: &mut Blocks<'_>, rows: &mut Vec<u32>) -> u32 {
         let first = rows.len();
         let taken = match self.release_order.take_oldest(most, blocks.usage, rows) {
-            Some(Oldest::Run { count, first_place }) => {
-                self.unpublish_run(rows.last().copied(), first_place, blocks);
+            Some(Oldest::Alone(count)) => {
+                self.evict_alone(&rows[first..], blocks);
                 count
             }
             Some(Oldest::Copy) => self.evict_copy(rows[first], blocks),
@@ -289,11 +290,17 @@ impl KvPool {
         taken
     }
 
-    /// Takes a block, of which there are no copies, and those behind it out of the tree.
-    fn unpublish_run(&mut self, row: Option<u32>, place: u32, blocks: &mut Blocks<'_>) {
-        let Some(row) = row else { return };
-        self.tree.unpublish_from(row, blocks.nodes);
-        self.events.note(blocks.nodes[row as usize].key, place);
+    /// Gives out findable blocks without copies, whole runs from their ends but for the last.
+    fn evict_alone(&mut self, rows: &[u32], blocks: &mut Blocks<'_>) {
+        for (index, &row) in rows.iter().enumerate() {
+            let block = &mut blocks.usage[row as usize];
+            let (place, key) = (block.place(), block.key);
+            (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
+            if place == 0 || index + 1 == rows.len() {
+                self.tree.unpublish_from(row, place, blocks);
+                self.events.note(key, place);
+            }
+        }
     }
 
     /// Gives out a block of which there may be copies.
@@ -301,8 +308,8 @@ impl KvPool {
         let block = &mut blocks.usage[row as usize];
         let place = block.place();
         (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
-        if self.tree.unpublish(row, blocks.nodes) {
-            self.events.note(blocks.nodes[row as usize].key, place);
+        if self.tree.unpublish(row, place, blocks) {
+            self.events.note(blocks.usage[row as usize].key, place);
         }
         1
     }

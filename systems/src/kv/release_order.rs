@@ -37,14 +37,9 @@ struct Release {
 pub enum Oldest {
     /// That many of the blocks that nobody can find.
     Unfindable(u32),
-    /// Blocks of one run, from its end, of which there are no copies. Their rows have been appended, the
-    /// first of them last, and they are given out already.
-    Run {
-        /// How many.
-        count: u32,
-        /// Place of the first of them in the run.
-        first_place: u32,
-    },
+    /// That many findable blocks of which there are no copies, whole runs of them but for the last. Their rows
+    /// have been appended.
+    Alone(u32),
     /// One block of which there may be copies; its row has been appended.
     Copy,
     /// Nothing: what was there is void.
@@ -74,7 +69,7 @@ impl ReleaseOrder {
 
     /// Takes up to `most` of the blocks that were released longest ago, where they are alike or belong
     /// together. Rows of findable blocks go to `rows`.
-    pub fn take_oldest(&mut self, most: u32, usage: &mut [BlockUse], rows: &mut Vec<u32>) -> Option<Oldest> {
+    pub fn take_oldest(&mut self, most: u32, usage: &[BlockUse], rows: &mut Vec<u32>) -> Option<Oldest> {
         let oldest = self.releases.front_mut()?;
         if oldest.unfindable > 0 {
             let taken = oldest.unfindable.min(most);
@@ -86,22 +81,23 @@ impl ReleaseOrder {
         let valid = oldest.rows.iter().rposition(|&row| is_valid(&usage[row as usize], number));
         oldest.rows.truncate(valid.map_or(0, |index| index + 1));
         self.entries -= entries - oldest.rows.len();
-        let Some(last) = oldest.rows.last().map(|&row| usage[row as usize]) else {
+        let Some(&last) = oldest.rows.last() else {
             self.drop_oldest();
             return Some(Oldest::Void);
         };
-        if !last.is_alone() {
+        if !usage[last as usize].is_alone() {
             rows.extend(oldest.rows.pop());
             self.entries -= 1;
             return Some(Oldest::Copy);
         }
-        let of_run = (last.place() + 1).min(most) as usize;
-        let stretch = &oldest.rows[oldest.rows.len().saturating_sub(of_run)..];
-        let count = stretch.iter().rev().take_while(|&&row| take_valid(&mut usage[row as usize], number)).count();
+        // Nothing but looking, so that the processor looks at many blocks at once: they are in no cache by now.
+        let stretch = &oldest.rows[oldest.rows.len().saturating_sub(most as usize)..];
+        let may_go = |&&row: &&u32| is_valid(&usage[row as usize], number) && usage[row as usize].is_alone();
+        let count = stretch.iter().rev().take_while(may_go).count();
         rows.extend(stretch[stretch.len() - count..].iter().rev());
         oldest.rows.truncate(oldest.rows.len() - count);
         self.entries -= count;
-        Some(Oldest::Run { count: count as u32, first_place: last.place() + 1 - count as u32 })
+        Some(Oldest::Alone(count as u32))
     }
 
     fn drop_oldest(&mut self) {
@@ -134,16 +130,6 @@ impl ReleaseOrder {
     }
 }
 
-/// Gives a block out if it is the release's, still, and there are no copies of it.
-#[inline]
-fn take_valid(block: &mut BlockUse, number: u32) -> bool {
-    let takes = is_valid(block, number) && block.is_alone();
-    if takes {
-        (block.references, block.published) = (1, BlockUse::UNPUBLISHED);
-    }
-    takes
-}
-
 #[inline]
 fn is_valid(block: &BlockUse, number: u32) -> bool {
     block.references == 0 && block.last_release == number
@@ -160,7 +146,7 @@ mod tests {
         order.append(rows.to_vec(), 0);
     }
 
-    fn rows(order: &mut ReleaseOrder, usage: &mut [BlockUse]) -> Vec<u32> {
+    fn rows(order: &mut ReleaseOrder, usage: &[BlockUse]) -> Vec<u32> {
         let mut rows = Vec::new();
         while order.take_oldest(1, usage, &mut rows).is_some() {}
         rows
@@ -172,7 +158,7 @@ mod tests {
         let mut order = ReleaseOrder::default();
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[3, 4], &mut usage);
-        assert_eq!(rows(&mut order, &mut usage), [2, 1, 0, 4, 3]);
+        assert_eq!(rows(&mut order, &usage), [2, 1, 0, 4, 3]);
     }
 
     #[test]
@@ -182,25 +168,25 @@ mod tests {
         release(&mut order, &[0, 1, 2], &mut usage);
         release(&mut order, &[0, 3], &mut usage);
         usage[1].references = 1;
-        assert_eq!(rows(&mut order, &mut usage), [2, 3, 0]);
+        assert_eq!(rows(&mut order, &usage), [2, 3, 0]);
     }
 
     #[test]
     fn unfindable_blocks_go_before_the_findable_ones_that_they_follow() {
-        let mut usage = vec![BlockUse { published: 0, ..BlockUse::default() }; 1];
+        let usage = vec![BlockUse { published: 0, ..BlockUse::default() }; 1];
         let mut order = ReleaseOrder::default();
         order.append(vec![0], 2);
         let mut rows = Vec::new();
-        assert_eq!(order.take_oldest(1, &mut usage, &mut rows), Some(Oldest::Unfindable(1)));
-        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), Some(Oldest::Unfindable(1)));
-        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), Some(Oldest::Run { count: 1, first_place: 0 }));
+        assert_eq!(order.take_oldest(1, &usage, &mut rows), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Unfindable(1)));
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Alone(1)));
         assert_eq!(rows, [0]);
-        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), Some(Oldest::Void));
-        assert_eq!(order.take_oldest(5, &mut usage, &mut rows), None);
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), Some(Oldest::Void));
+        assert_eq!(order.take_oldest(5, &usage, &mut rows), None);
     }
 
     #[test]
-    fn a_run_goes_together_from_its_end_up_to_a_block_with_copies() {
+    fn runs_go_together_from_their_end_up_to_a_block_with_copies() {
         let mut usage = vec![BlockUse::default(); 6];
         let mut order = ReleaseOrder::default();
         // Two runs of three blocks each; the second block of the first has a copy.
@@ -210,10 +196,9 @@ mod tests {
         }
         usage[1].published |= BlockUse::COPIED;
         let mut rows = Vec::new();
-        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Run { count: 3, first_place: 0 }));
-        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Run { count: 1, first_place: 2 }));
-        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Copy));
-        assert_eq!(order.take_oldest(9, &mut usage, &mut rows), Some(Oldest::Run { count: 1, first_place: 0 }));
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Alone(4)));
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Copy));
+        assert_eq!(order.take_oldest(9, &usage, &mut rows), Some(Oldest::Alone(1)));
         assert_eq!(rows, [5, 4, 3, 2, 1, 0]);
     }
 
@@ -226,6 +211,6 @@ mod tests {
             order.tidy(usage.len(), &usage);
             assert!(order.entries <= 6);
         }
-        assert_eq!(rows(&mut order, &mut usage).len(), 3);
+        assert_eq!(rows(&mut order, &usage).len(), 3);
     }
 }

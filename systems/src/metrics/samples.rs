@@ -7,8 +7,9 @@ use super::log_histogram::LogHistogram;
 /// Bits of the mantissa that tell the buckets of a sketch apart.
 const SKETCH_BITS: u32 = 13;
 
-/// The same for the histogram that only finds where to look: so many that few samples share a bucket.
-const LOCATING_BITS: u32 = 12;
+/// The same for the histogram that only finds where to look: so many that few samples share a bucket, and so few that
+/// all buckets fit the processor's nearest cache.
+const LOCATING_BITS: u32 = 9;
 
 /// A percentile from a sketch is off by at most this share of its value: half a bucket.
 pub const SKETCH_RELATIVE_ERROR: f64 = 1.0 / (1 << (SKETCH_BITS + 1)) as f64;
