@@ -11,7 +11,9 @@ use criterion::{Bencher, Criterion, SamplingMode, Throughput};
 use dynosim::assemble;
 use dynosim::cli::{Cli, Command};
 use dynosim::interrupt::Interrupt;
+use dynosim::perf_data::DataFiles;
 use dynosim::predict::predict;
+use dynosim::resolve::resolve;
 use dynosim::workload;
 use dynosim_schemas::config::{self, Stack};
 use dynosim_systems::simulation::Simulation;
@@ -84,7 +86,8 @@ fn command(bencher: &mut Bencher<'_>, config: &str) {
 /// The simulation alone: rows are taken out and thrown away.
 fn engine(bencher: &mut Bencher<'_>, config: &str) {
     let prediction = config::load(config, &[], Stack::Dynamo).expect("the configuration is valid");
-    let deployment = assemble::deployment(&prediction).expect("the configuration can be simulated");
+    let resolved = resolve(&prediction, &DataFiles::default(), false).expect("the configuration can be simulated");
+    let deployment = assemble::deployment(&prediction, &resolved);
     bencher.iter(|| {
         let opened = workload::open(&prediction, &deployment, false, &Interrupt::default()).expect("it is synthetic");
         let mut simulation = Simulation::new(deployment.clone(), opened.traffic);

@@ -1,8 +1,7 @@
 //! From a configuration to a deployment: which values of the YAML mean what to the engine.
 
 use dynosim_schemas::config::{
-    Backend, BytesPerToken, Capacity, ContextLength, Prediction, PrefillLoadModel, Role, Router, SchedulePolicy,
-    Timing, TransferLinks, Worker,
+    Backend, Prediction, PrefillLoadModel, Role, Router, SchedulePolicy, TransferLinks, Worker,
 };
 use dynosim_systems::deployment::{Deployment, PoolSpec};
 use dynosim_systems::handoff::TransferSpec;
@@ -11,20 +10,21 @@ use dynosim_systems::routing::RouterSpec;
 use dynosim_systems::routing::kv_router::{KvRouterSpec, QueueSpec};
 use dynosim_systems::scheduling::EngineSpec;
 use dynosim_systems::time::VirtualTime;
-use dynosim_systems::timing::PassTiming;
 
-/// The deployment that a configuration describes.
-///
-/// The configuration has been found valid and available; what is left out here is not simulated yet
-/// and was refused before.
+use crate::resolve::{Resolved, ResolvedWorker};
+
+/// The deployment that a configuration describes, with what was resolved of it.
 #[must_use]
-pub fn deployment(prediction: &Prediction) -> Option<Deployment> {
-    let pools = prediction.engine.workers.roles().map(|(role, worker)| pool(prediction, role, worker));
+pub fn deployment(prediction: &Prediction, resolved: &Resolved) -> Deployment {
+    let workers = prediction.engine.workers.roles().zip(&resolved.workers);
+    let pools: Vec<PoolSpec> = workers
+        .map(|((role, worker), found)| pool(prediction, (role, worker), (resolved.context_length, found)))
+        .collect();
     let cutoff_seconds = prediction.traffic.stop.max_virtual_time_seconds;
-    Some(Deployment {
-        pools: pools.collect::<Option<_>>()?,
-        transfer: transfer(prediction)?,
-        router: router(prediction)?,
+    Deployment {
+        transfer: transfer(prediction, resolved.transfer_bytes_per_token),
+        router: router(prediction, &pools),
+        pools,
         records_decisions: false,
         sla: prediction.evaluation.sla.map(|sla| SlaBounds {
             ttft_ms: sla.ttft_ms,
@@ -32,17 +32,14 @@ pub fn deployment(prediction: &Prediction) -> Option<Deployment> {
             e2e_ms: sla.e2e_ms,
         }),
         cutoff: cutoff_seconds.map_or(VirtualTime::NEVER, |seconds| VirtualTime::from_ms(seconds * 1000.0)),
-    })
+    }
 }
 
-fn pool(prediction: &Prediction, role: Role, worker: &Worker) -> Option<PoolSpec> {
-    let ContextLength::Tokens(context_length) = prediction.engine.context_length else { return None };
-    let Capacity::Fixed { blocks } = worker.kv_cache.capacity else { return None };
-    let timing = match worker.timing {
-        Timing::Default => return None,
-        Timing::Fixed { prefill_ms, decode_ms } => PassTiming::Fixed { prefill_ms, decode_ms },
-        Timing::Polynomial => PassTiming::Polynomial,
-    };
+fn pool(
+    prediction: &Prediction,
+    (role, worker): (Role, &Worker),
+    (context_length, found): (u64, &ResolvedWorker),
+) -> PoolSpec {
     // SGLang divides a chunk among the attention ranks; the others give each rank the whole budget.
     let chunk_tokens = match prediction.engine.backend {
         Backend::Sglang => worker.scheduler.max_batched_tokens / worker.parallelism.attention_data,
@@ -52,41 +49,35 @@ fn pool(prediction: &Prediction, role: Role, worker: &Worker) -> Option<PoolSpec
         backend: prediction.engine.backend,
         role,
         block_size: count(worker.kv_cache.block_size),
-        num_blocks: count(blocks),
+        num_blocks: count(found.blocks),
         max_batched_tokens: count(chunk_tokens),
         max_sequences: count(worker.scheduler.max_sequences),
         context_length: count(context_length),
         prefix_caching: worker.kv_cache.prefix_caching,
         prefill_schedule_interval: count(worker.scheduler.prefill_schedule_interval),
         longest_prefix_first: worker.scheduler.policy == SchedulePolicy::Lpm,
-        timing,
+        timing: found.timing,
     };
-    Some(PoolSpec {
+    PoolSpec {
         engine,
         workers: count(worker.parallelism.replicas),
         ranks_per_worker: count(worker.parallelism.attention_data),
         gpus_per_worker: worker.parallelism.gpus_per_worker(),
         startup_ms: worker.startup_seconds * 1000.0,
-    })
+    }
 }
 
-fn transfer(prediction: &Prediction) -> Option<TransferSpec> {
-    let Some(transfer) = prediction.engine.kv_transfer else { return Some(TransferSpec::default()) };
-    let bytes_per_token = match (transfer.bytes_per_token, transfer.bandwidth_gb_per_second) {
-        (BytesPerToken::Bytes(bytes), _) => bytes,
-        // What takes no time has no need of a size.
-        (BytesPerToken::Auto, None) => 0,
-        (BytesPerToken::Auto, Some(_)) => return None,
-    };
-    Some(TransferSpec {
+fn transfer(prediction: &Prediction, bytes_per_token: u64) -> TransferSpec {
+    let Some(transfer) = prediction.engine.kv_transfer else { return TransferSpec::default() };
+    TransferSpec {
         bytes_per_token,
         bandwidth_gb_per_second: transfer.bandwidth_gb_per_second,
         tokens: transfer.timing_mode,
         shares_links: transfer.links == TransferLinks::Shared,
-    })
+    }
 }
 
-fn router(prediction: &Prediction) -> Option<RouterSpec> {
+fn router(prediction: &Prediction, pools: &[PoolSpec]) -> RouterSpec {
     let Router::KvRouter {
         prefill_load_model,
         overlap_score_credit,
@@ -101,11 +92,11 @@ fn router(prediction: &Prediction) -> Option<RouterSpec> {
         queue,
     } = prediction.router
     else {
-        return Some(RouterSpec::RoundRobin);
+        return RouterSpec::RoundRobin;
     };
-    let (role, entry) = prediction.engine.workers.roles().next()?;
-    let entry = pool(prediction, role, entry)?.engine;
-    Some(RouterSpec::Kv(KvRouterSpec {
+    // Validation has seen to it that there are workers.
+    let Some(entry) = pools.first().map(|pool| pool.engine) else { return RouterSpec::RoundRobin };
+    RouterSpec::Kv(KvRouterSpec {
         block_size: entry.block_size,
         overlap_score_credit,
         overlap_score_credit_decay,
@@ -123,7 +114,7 @@ fn router(prediction: &Prediction) -> Option<RouterSpec> {
             policy: queue.policy,
             max_batched_tokens: u64::from(entry.max_batched_tokens),
         }),
-    }))
+    })
 }
 
 /// Validation has bounded every count.

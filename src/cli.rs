@@ -23,6 +23,8 @@ pub struct Cli {
 pub enum Command {
     /// Evaluate one workload on one deployment
     Predict(PredictArgs),
+    /// Check a configuration without running it, and say how the memory of each rank is spent
+    Check(ConfigArgs),
     /// Import, list or show the measured operator times behind `timing: {type: default}`
     #[command(subcommand)]
     PerfDb(PerfDbCommand),
@@ -53,6 +55,15 @@ pub enum PerfDbCommand {
         #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = DEFAULT_HARDWARE)]
         hardware: Vec<String>,
     },
+    /// Compare the operator model with latencies that another estimator gave, row by row
+    ///
+    /// The file is CSV with the columns model, hardware, backend, version, tp, pp, dp, moe_tp, moe_ep, phase (`prefill`
+    /// or `decode`; others are counted and left out), bs, isl, osl_or_prefix, latency_ms. Fails with exit code 1 if a row
+    /// differs by more than 1e-6 of its value.
+    Check {
+        /// The file
+        golden: PathBuf,
+    },
     /// List the accelerators and backends that were measured, and the models that have a name
     List,
     /// Say what each table of an accelerator and a backend holds, and where it comes from
@@ -66,10 +77,9 @@ pub enum PerfDbCommand {
 
 const DEFAULT_HARDWARE: &str = "h100_sxm,h200_sxm,b200_sxm,a100_sxm,l40s,gb200";
 
-/// Options of `predict`.
+/// Where a configuration comes from.
 #[derive(Debug, Args)]
-#[command(after_long_help = PREDICT_NOTES)]
-pub struct PredictArgs {
+pub struct ConfigArgs {
     /// YAML configuration of the prediction
     ///
     /// Sections: `traffic` (source, load, stop), `engine` (model, hardware, backend, workers),
@@ -89,6 +99,15 @@ pub struct PredictArgs {
     /// the file. Replace a whole mapping to change its `type`.
     #[arg(long = "set", value_name = "PATH=YAML")]
     pub overrides: Vec<String>,
+}
+
+/// Options of `predict`.
+#[derive(Debug, Args)]
+#[command(after_long_help = PREDICT_NOTES)]
+pub struct PredictArgs {
+    /// The configuration.
+    #[command(flatten)]
+    pub source: ConfigArgs,
 
     /// Folder for the results: prediction.json, requests.parquet and what else is asked for
     #[arg(long, value_name = "PATH", default_value = "./aisimulate-output")]
@@ -119,6 +138,12 @@ pub struct PredictArgs {
     /// same; the run gets a little slower.
     #[arg(long)]
     pub profile: bool,
+
+    /// Refuse to estimate an operator from peak rates where nothing like it was measured
+    ///
+    /// For `timing: {type: default}`. Without it, `timing_provenance` in prediction.json names such operators.
+    #[arg(long)]
+    pub strict_timing: bool,
 
     /// Also check, as the run goes, that nothing gets lost: requests, KV blocks, transfers, slots
     ///

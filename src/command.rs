@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::check::check;
 use crate::cli::{Cli, Command};
 use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
@@ -19,6 +20,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match &cli.command {
         Command::Predict(args) => predict(args, &Interrupt::install(), print),
+        Command::Check(args) => check(args).and_then(|text| print(&text)),
         Command::Trace(command) => trace(command, &Interrupt::install(), print),
         Command::PerfDb(command) => perf_db(command).and_then(|text| print(&text)),
         Command::Schema => print(&to_pretty_json(dynosim_schemas::config::json_schema())),

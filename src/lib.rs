@@ -5,16 +5,20 @@
 //! [`dynosim_schemas`].
 
 pub mod assemble;
+pub mod check;
 pub mod cli;
 pub mod command;
+pub mod config_file;
 pub mod error;
 pub mod interrupt;
 pub mod output;
+pub mod perf_check;
 pub mod perf_data;
 pub mod perf_db;
 pub mod predict;
 pub mod profile;
 pub mod progress;
+pub mod resolve;
 pub mod run;
 pub mod trace;
 pub mod traces;

@@ -6,6 +6,7 @@ use dynosim_schemas::perf_table::TableKind;
 
 use crate::cli::PerfDbCommand;
 use crate::error::CommandError;
+use crate::perf_check::compare;
 use crate::perf_data::{DataError, DataFiles, hardware, import, model, read_info, table};
 
 /// Runs the command and gives the text for standard output.
@@ -15,6 +16,7 @@ use crate::perf_data::{DataError, DataFiles, hardware, import, model, read_info,
 pub fn perf_db(command: &PerfDbCommand) -> Result<String, CommandError> {
     match command {
         PerfDbCommand::Import { package, output_dir, hardware } => import_package(package, output_dir, hardware),
+        PerfDbCommand::Check { golden } => check(&data_files()?, golden),
         PerfDbCommand::List => list(&data_files()?),
         PerfDbCommand::Show { hardware, backend } => show(&data_files()?, hardware, backend),
     }
@@ -53,6 +55,12 @@ fn import_package(package: &Path, output_dir: &Path, hardware: &[String]) -> Res
         report.bytes as f64 / 1e6,
         target.display()
     ))
+}
+
+fn check(files: &DataFiles, golden: &Path) -> Result<String, CommandError> {
+    let comparison = compare(files, golden)?;
+    let text = comparison.to_text();
+    if comparison.different.is_empty() { Ok(text) } else { Err(CommandError::execution(text.trim_end())) }
 }
 
 /// The accelerators and backends that have tables.

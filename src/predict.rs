@@ -1,20 +1,23 @@
 //! `dynosim predict`.
 
-use std::path::Path;
 use std::time::Instant;
 
-use dynosim_schemas::config::{self, Prediction, Problem, Router, Stack};
+use dynosim_schemas::config::{self, Prediction, Router};
 use dynosim_schemas::play_row::PlayRow;
 use serde_json::Value;
 
 use crate::assemble;
-use crate::cli::{Format, PredictArgs, StackArg};
+use crate::cli::{Format, PredictArgs};
+use crate::config_file::LoadedConfig;
 use crate::error::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{
     KnownOutput, OutputError, OutputFolder, ParquetRows, PartialFile, Provenance, Report, RowSink, Sinks, WallClock,
     file_metadata, summary_line, summary_table, to_pretty_json,
 };
+use crate::perf_db::data_files;
+use crate::profile::Profile;
+use crate::resolve::resolve;
 use crate::run::{self, RunOptions, RunResult};
 
 /// Version of the layout of the report and of the per-request table.
@@ -31,18 +34,19 @@ pub fn predict(
     interrupt: &Interrupt,
     print: impl FnOnce(&str) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    let prediction = load_config(args)?;
+    let loaded = LoadedConfig::read(&args.source)?;
+    let prediction = &loaded.prediction;
     if args.decisions && !matches!(prediction.router, Router::KvRouter { .. }) {
         return Err(CommandError::usage(
             "--decisions: a `round_robin` router decides nothing; set `router.policy: kv_router`, or leave the flag out",
         ));
     }
+    let files = data_files()?;
+    let resolved_values = resolve(prediction, &files, args.strict_timing).map_err(|problem| loaded.refuse(problem))?;
     let folder = OutputFolder::prepare(&args.output_dir, args.overwrite)?;
-    let Some(mut deployment) = assemble::deployment(&prediction) else {
-        return Err(CommandError::usage("the configuration names something that is not simulated yet"));
-    };
+    let mut deployment = assemble::deployment(prediction, &resolved_values);
     deployment.records_decisions = args.decisions;
-    let resolved = resolved_config(&prediction)?;
+    let resolved = resolved_config(prediction)?;
     let config_digest = blake3::hash(resolved.to_string().as_bytes()).to_hex().to_string();
     let metadata = file_metadata(env!("CARGO_PKG_VERSION"), SCHEMA_VERSION, &config_digest);
     let new_sink = || {
@@ -54,7 +58,7 @@ pub fn predict(
 
     let started = Instant::now();
     let options = RunOptions { profiled: args.profile, audited: args.check || cfg!(debug_assertions) };
-    let result = run::run(&prediction, &deployment, interrupt, options, new_sink)?;
+    let result = run::run(prediction, &deployment, interrupt, options, new_sink)?;
     let RunResult { summary, inputs, graph, plays, notes, sink, mut profile, remains } = result;
     // Its memory goes with the process, which is about to end.
     std::mem::forget(remains);
@@ -71,7 +75,7 @@ pub fn predict(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema_version: SCHEMA_VERSION.to_owned(),
         config_digest,
-        seed: arrival_seed(&prediction),
+        seed: arrival_seed(prediction),
         inputs,
         graph: graph.map(|identity| identity.to_json()),
         notes,
@@ -85,8 +89,15 @@ pub fn predict(
         wall_clock,
     };
     let mut json = report.to_json();
-    if let Some(profile) = &profile {
-        json["profile"] = profile.to_json();
+    let optional = [
+        ("profile", profile.as_ref().map(Profile::to_json)),
+        ("timing_provenance", resolved_values.timing_provenance()),
+        ("memory", resolved_values.memory()),
+    ];
+    for (name, part) in optional {
+        if let Some(part) = part {
+            json[name] = part;
+        }
     }
     let mut files = rows.files;
     if !plays.is_empty() {
@@ -116,34 +127,6 @@ fn write_plays(
     let mut table = ParquetRows::new(folder.partial(KnownOutput::PlaysParquet)?, metadata).map_err(failed)?;
     plays.into_iter().try_for_each(|play| table.push(play)).map_err(failed)?;
     Ok(table.finish().map_err(failed)?.0)
-}
-
-fn load_config(args: &PredictArgs) -> Result<Prediction, CommandError> {
-    let file = args.config.display().to_string();
-    let overrides = args.overrides.iter().map(|text| config::parse_override(text)).collect::<Result<Vec<_>, _>>();
-    let refuse = |problem: Problem| CommandError::usage(problem.render(&file));
-    let overrides = overrides.map_err(refuse)?;
-    let text = read_config(&args.config)?;
-    let stack = match args.stack {
-        StackArg::Engine => Stack::Engine,
-        StackArg::Dynamo => Stack::Dynamo,
-    };
-    let prediction = config::load(&text, &overrides, stack).map_err(refuse)?;
-    match config::not_available_yet(&prediction) {
-        Some(problem) => Err(refuse(problem.located(&text, &overrides))),
-        None => Ok(prediction),
-    }
-}
-
-fn read_config(path: &Path) -> Result<String, CommandError> {
-    let bytes = std::fs::read(path).map_err(|e| {
-        let advice = if path.is_dir() { "; give the YAML file itself" } else { "" };
-        CommandError::usage(format!("{}: cannot read the configuration: {e}{advice}", path.display()))
-    })?;
-    String::from_utf8(bytes).map_err(|e| {
-        let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
-        CommandError::usage(format!("{}:{line}: is not UTF-8 text; save the file as UTF-8", path.display()))
-    })
 }
 
 fn resolved_config(prediction: &Prediction) -> Result<Value, CommandError> {

@@ -94,10 +94,17 @@ impl Hardware {
         }
     }
 
-    /// Bandwidth between two of `ranks` GPUs, in bytes/s.
+    /// What a simple kernel takes for each byte that it moves, and on top of that, in seconds.
     #[must_use]
-    pub fn link_bytes_per_second(&self, ranks: u64) -> f64 {
-        if ranks <= self.gpus_per_node { self.intra_node_bytes_per_second } else { self.inter_node_bytes_per_second }
+    pub fn move_seconds(&self) -> (f64, f64) {
+        (1.0 / (self.memory_bytes_per_second * self.memory_efficiency), self.kernel_seconds)
+    }
+
+    /// What a simple kernel takes that moves `bytes` bytes, in ms.
+    #[must_use]
+    pub fn moves_ms(&self, bytes: f64) -> f64 {
+        let (seconds_per_byte, kernel_seconds) = self.move_seconds();
+        (bytes * seconds_per_byte + kernel_seconds) * 1e3
     }
 }
 

@@ -174,6 +174,14 @@ impl WordColumn {
         self.rows.push(place as u32);
     }
 
+    /// Appends rows of the same word.
+    pub fn push_many(&mut self, word: &str, rows: usize) {
+        self.push(word);
+        if let Some(&place) = self.rows.last() {
+            self.rows.resize((self.rows.len() + rows).saturating_sub(1), place);
+        }
+    }
+
     /// The word of a row.
     #[must_use]
     pub fn get(&self, row: usize) -> &str {

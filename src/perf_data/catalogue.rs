@@ -3,13 +3,14 @@
 use std::fmt;
 use std::path::Path;
 
+use bytes::Bytes;
 use dynosim_schemas::config::nearest;
 use dynosim_schemas::hardware::Hardware;
 use dynosim_schemas::model::Model;
 use dynosim_schemas::perf_table::{PerfTable, TableKind};
 
 use super::locate::DataFiles;
-use super::store::read_table;
+use super::store::{TableInfo, read_info, read_table};
 
 /// Something that a configuration names and that cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,12 +92,32 @@ pub fn table(
     kind: TableKind,
     wants: &dyn Fn(&[&str]) -> bool,
 ) -> Result<Option<PerfTable>, DataError> {
+    read_with(files, (hardware, backend), kind, |bytes| read_table(kind, bytes, wants))
+}
+
+/// What a table says of itself; `None` if there is no such table.
+///
+/// # Errors
+/// If it is damaged.
+pub fn table_info(
+    files: &DataFiles,
+    (hardware, backend): (&str, &str),
+    kind: TableKind,
+) -> Result<Option<TableInfo>, DataError> {
+    read_with(files, (hardware, backend), kind, read_info)
+}
+
+fn read_with<T>(
+    files: &DataFiles,
+    (hardware, backend): (&str, &str),
+    kind: TableKind,
+    read: impl FnOnce(Bytes) -> Result<T, String>,
+) -> Result<Option<T>, DataError> {
     let folder = if kind == TableKind::Nccl { "nccl" } else { backend };
     let path = format!("perf/{hardware}/{folder}/{}.parquet", kind.name());
     let damaged = |message: String| DataError::new(message, DAMAGED_HELP);
     let Some((bytes, origin)) = files.read(&path).map_err(damaged)? else { return Ok(None) };
-    let table = read_table(kind, bytes, wants);
-    table.map(Some).map_err(|problem| damaged(format!("{origin}: is no table of {}: {problem}", kind.name())))
+    read(bytes).map(Some).map_err(|problem| damaged(format!("{origin}: is no table of {}: {problem}", kind.name())))
 }
 
 fn names(files: &DataFiles, prefix: &str, ending: &str) -> Vec<String> {

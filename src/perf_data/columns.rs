@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
 use parquet::column::reader::{ColumnReader, get_typed_column_reader};
-use parquet::data_type::{ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
@@ -62,6 +62,33 @@ pub fn read(group: &dyn RowGroupReader, column: usize) -> Result<Values, String>
         }
         other => Err(format!("column `{}` has the type {other}", descriptor.column_path().string())),
     }
+}
+
+/// The first word of a column of a row group; `None` if that has no rows.
+///
+/// # Errors
+/// If it is no text, or cannot be decoded.
+pub fn first_word(group: &dyn RowGroupReader, column: usize) -> Result<Option<String>, String> {
+    let rows = group.metadata().num_rows().clamp(0, 1) as usize;
+    let values = texts(group, column, rows)?;
+    values.first().map(|value| value.as_utf8().map(str::to_owned).map_err(|e| e.to_string())).transpose()
+}
+
+/// Whether every row of a column is that word.
+///
+/// # Errors
+/// If it is no text, or cannot be decoded.
+pub fn is_all(group: &dyn RowGroupReader, column: usize, word: &str) -> Result<bool, String> {
+    let rows = group.metadata().num_rows().max(0) as usize;
+    Ok(texts(group, column, rows)?.iter().all(|value| value.data() == word.as_bytes()))
+}
+
+fn texts(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Vec<ByteArray>, String> {
+    let descriptor = group.metadata().column(column);
+    if descriptor.column_type() != PhysicalType::BYTE_ARRAY {
+        return Err(format!("column `{}` is no text", descriptor.column_path().string()));
+    }
+    typed::<ByteArrayType>(group.get_column_reader(column).map_err(|e| e.to_string())?, rows)
 }
 
 fn typed<T: DataType>(reader: ColumnReader, rows: usize) -> Result<Vec<T::T>, String> {

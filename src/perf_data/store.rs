@@ -48,7 +48,8 @@ pub fn read_info(bytes: Bytes) -> Result<TableInfo, String> {
     Ok(TableInfo { backend_version: word(BACKEND_VERSION), source: word(SOURCE), rows })
 }
 
-/// Reads the rows of a file whose words `wants` accepts; row groups without any are skipped undecoded.
+/// Reads the rows of a file whose words `wants` accepts. Each row group has one key of words, so that the others are
+/// skipped undecoded.
 ///
 /// # Errors
 /// If the file is damaged or lacks a column.
@@ -72,41 +73,32 @@ fn append_group(
     (words, numbers, latency): (&[usize], &[usize], usize),
     wants: &dyn Fn(&[&str]) -> bool,
 ) -> Result<(), String> {
-    let mut columns = Vec::with_capacity(words.len());
+    let mut key = Vec::with_capacity(words.len());
     for &column in words {
-        let Values::Words(values) = columns::read(group, column)? else { return Err("a key is no text".to_owned()) };
-        columns.push(values);
+        key.extend(columns::first_word(group, column)?);
     }
     let rows = group.metadata().num_rows().max(0) as usize;
-    let keeps = |row: usize| {
-        let key: Vec<&str> = columns.iter().filter_map(|column| column.get(row)).map(String::as_str).collect();
-        wants(&key)
-    };
-    // Rows with equal words follow each other, so that few different ones are asked about.
-    let same = |row: usize| columns.iter().all(|column| column.get(row) == column.get(row - 1));
-    let mut kept = Vec::with_capacity(rows);
-    for row in 0..rows {
-        let keep = if row > 0 && same(row) { kept.last() == Some(&true) } else { keeps(row) };
-        kept.push(keep);
-    }
-    if !kept.contains(&true) {
+    if rows == 0 || !wants(&key.iter().map(String::as_str).collect::<Vec<_>>()) {
         return Ok(());
     }
-    for (column, values) in table.words.iter_mut().zip(&columns) {
-        kept.iter().zip(values).filter(|(keep, _)| **keep).for_each(|(_, word)| column.push(word));
+    for ((word, &place), column) in key.iter().zip(words).zip(&mut table.words) {
+        if !columns::is_all(group, place, word)? {
+            return Err("a row group has more than one key of words".to_owned());
+        }
+        column.push_many(word, rows);
     }
     for (column, &place) in table.numbers.iter_mut().zip(numbers) {
         let Values::Integers(values) = columns::read(group, place)? else {
             return Err("a key is no number".to_owned());
         };
-        for (_, value) in kept.iter().zip(values).filter(|(keep, _)| **keep) {
+        for value in values {
             column.push(u32::try_from(value).map_err(|_| format!("{value} is out of range"))?);
         }
     }
     let Values::Floats(values) = columns::read(group, latency)? else {
         return Err(format!("column `{LATENCY}` is no number"));
     };
-    for (_, value) in kept.iter().zip(values).filter(|(keep, _)| **keep) {
+    for value in values {
         if !value.is_finite() || value <= 0.0 {
             return Err(format!("column `{LATENCY}`: {value} is no duration"));
         }

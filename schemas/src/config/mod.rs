@@ -29,7 +29,7 @@ use self::fields::Fields;
 
 pub use self::availability::not_available_yet;
 pub use self::engine::{
-    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, Mode, Parallelism, Role,
+    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, MixedPass, Mode, Parallelism, Role,
     SchedulePolicy, Scheduler, Timing, TransferLinks, TransferTiming, Worker, Workers,
 };
 pub use self::evaluation::{Evaluation, Sla};

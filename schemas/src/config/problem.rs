@@ -21,11 +21,14 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A problem of the field at `path`.
+    pub fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), position: None, from_override: false, message: message.into(), help: None }
     }
 
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    /// The same with advice.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }

@@ -33,7 +33,7 @@ fn the_shortest_document_gets_every_default() {
     assert_eq!((worker.scheduler.max_batched_tokens, worker.scheduler.max_sequences), (8192, 256));
     assert_eq!((worker.kv_cache.block_size, worker.kv_cache.prefix_caching), (64, true));
     assert_eq!(worker.kv_cache.capacity, Capacity::Default { memory_fraction: 0.9 });
-    assert_eq!((worker.timing, worker.startup_seconds), (Timing::Default, 0.0));
+    assert_eq!((worker.timing, worker.startup_seconds), (Timing::default(), 0.0));
 }
 
 #[test]
@@ -251,17 +251,7 @@ fn missing(text: &str, assignments: &[&str]) -> Option<String> {
 #[test]
 fn what_is_not_available_yet_is_named() {
     let planner = "planner={policy: enabled}";
-    let worker = "engine.workers.aggregated";
-    for (assignment, path) in [
-        (planner, "planner.policy"),
-        (&format!("{worker}.timing={{}}"), "engine.workers.aggregated.timing"),
-        (&format!("{worker}.kv_cache.capacity={{}}"), "engine.workers.aggregated.kv_cache.capacity"),
-        ("engine.context_length=max", "engine.context_length"),
-    ] {
-        assert_eq!(missing(BASE, &[assignment]).as_deref(), Some(path), "{assignment}");
-    }
-    let transfer = "engine.kv_transfer.bandwidth_gb_per_second=64";
-    assert_eq!(missing(DISAGGREGATED, &[transfer]).as_deref(), Some("engine.kv_transfer.bytes_per_token"));
+    assert_eq!(missing(BASE, &[planner]).as_deref(), Some("planner.policy"));
     assert_eq!(missing(BASE, &[]), None);
 }
 
@@ -275,6 +265,9 @@ fn what_is_available_is_not_named() {
         "engine.backend=trtllm",
         "router={policy: kv_router, prefill_load_model: {type: aic}}",
         "engine.backend_version='0.11'",
+        "engine.workers.aggregated.timing={type: default, mixed: fused}",
+        "engine.workers.aggregated.kv_cache.capacity={}",
+        "engine.context_length=max",
         "evaluation.sla.e2e_ms=50",
         "planner.policy=disabled",
         "traffic={source: {type: trace, paths: [t], format: dynamo}, load: {type: concurrency}}",
@@ -285,10 +278,10 @@ fn what_is_available_is_not_named() {
 
 #[test]
 fn a_missing_feature_can_be_placed_in_the_file() {
-    let problem = not_available_yet(&read(SHORTEST).unwrap()).unwrap().located(SHORTEST, &[]);
+    let text = format!("{BASE}planner: {{policy: enabled}}\n");
+    let problem = not_available_yet(&read(&text).unwrap()).unwrap().located(&text, &[]);
     assert_eq!(
         problem.render("p.yaml"),
-        "p.yaml:1:43: engine.workers.aggregated.timing: `timing: {type: default}` is not available yet; \
-         use `fixed` or `polynomial`"
+        "p.yaml:31:11: planner.policy: `policy: enabled` is not available yet; use `disabled`"
     );
 }

@@ -11,7 +11,7 @@ use dynosim_schemas::request_row::{Admission, StatusReason};
 use super::components::{Due, Ending, Member, Phase, RankDataItem, RequestData, Sequence};
 use crate::fleet::Role;
 use crate::kv::Blocks;
-use crate::timing::{DecodeBatch, PrefillBatch, whole_ns_ms};
+use crate::timing::{DecodeBatch, PrefillBatch};
 
 /// Access to the requests of the world.
 pub type Requests<'w, 's> = Query<'w, 's, RequestData>;
@@ -408,8 +408,7 @@ impl PassBuilder<'_, '_, '_, '_, '_> {
             requests: batch.decoding + self.readmitted.requests,
             context_tokens: batch.decoding_tokens + self.readmitted.context_tokens,
         };
-        let prefill_ms = whole_ns_ms(spec.timing.prefill_ms(&self.prefill));
-        let decode_ms = whole_ns_ms(spec.timing.decode_ms(&decode, spec.pool_tokens()));
+        let (prefill_ms, decode_ms) = spec.timing.pass_ms(&self.prefill, &decode, spec.pool_tokens());
         let computed = self.computed_tokens > 0 || decode.requests > 0;
         if !computed && !self.preempted && self.rank.passes.endings.is_empty() {
             // Requests on their way to or from other workers hold what is needed here. They will be

@@ -3,7 +3,30 @@
 //! A pass is priced from the aggregate state of its batch, never from its single requests. Times
 //! are rounded to whole nanoseconds, as the reference does, so that results agree to the last digit.
 
+mod attention;
+mod collective;
+mod curve;
+mod estimate;
+mod experts;
+mod gemm;
+mod grid;
+mod layout;
+mod memo;
+mod memory;
+mod operators;
+mod prices;
+mod roofline;
+mod tables;
+
 use std::time::Duration;
+
+pub use self::estimate::{Basis, Operator};
+pub use self::experts::EXPERT_DISTRIBUTIONS;
+pub use self::layout::Served;
+pub use self::memory::{KvBytes, Memory};
+pub use self::operators::OperatorModel;
+pub use self::prices::MeasuredTiming;
+pub use self::tables::Tables;
 
 /// The prefill part of a pass: requests that compute prompt tokens in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +52,16 @@ impl PrefillBatch {
     /// the floored means.
     #[must_use]
     pub fn new_tokens(&self) -> u64 {
-        if self.requests == 0 {
-            return 0;
-        }
-        self.requests * (self.context_tokens / self.requests - self.prefix_tokens / self.requests)
+        self.means().map_or(0, |(new, _)| self.requests * new)
+    }
+
+    /// Floored means over the requests, as the reference has them: new tokens, and tokens before them. `None` if there
+    /// is nothing to compute.
+    #[must_use]
+    pub fn means(&self) -> Option<(u64, u64)> {
+        let prefix = self.prefix_tokens.checked_div(self.requests)?;
+        let new = self.context_tokens / self.requests - prefix;
+        (new > 0).then_some((new, prefix))
     }
 }
 
@@ -57,6 +86,8 @@ pub enum PassTiming {
     },
     /// The reference's built-in fit, which knows neither model nor GPU.
     Polynomial,
+    /// From measured operators.
+    Measured(MeasuredTiming),
 }
 
 impl PassTiming {
@@ -76,6 +107,7 @@ impl PassTiming {
                 let x = new_tokens as f64;
                 (4.209_989e-7 * x * x + 1.518_344e-2 * x + 16.501_42).max(0.0)
             }
+            Self::Measured(prices) => prices.prefill_ms(batch),
         }
     }
 
@@ -95,7 +127,19 @@ impl PassTiming {
                 let u = (batch.context_tokens as f64 / pool_tokens).min(1.0);
                 (-25.74 * u * u + 54.01 * u + 5.74).max(1.0)
             }
+            Self::Measured(prices) => prices.decode_ms(batch),
         }
+    }
+
+    /// A pass that does both, one after the other, in ms, with whole nanoseconds for each part.
+    #[must_use]
+    pub fn pass_ms(&self, prefill: &PrefillBatch, decode: &DecodeBatch, pool_tokens: f64) -> (f64, f64) {
+        if let Self::Measured(prices) = self
+            && let Some(ms) = prices.fused_ms(prefill, decode)
+        {
+            return (whole_ns_ms(ms), 0.0);
+        }
+        (whole_ns_ms(self.prefill_ms(prefill)), whole_ns_ms(self.decode_ms(decode, pool_tokens)))
     }
 }
 

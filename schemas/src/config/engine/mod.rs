@@ -306,13 +306,16 @@ pub enum Capacity {
 }
 
 /// How long a forward pass takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schemars(deny_unknown_fields, transform = default_tag("type", "default"))]
 pub enum Timing {
-    /// Estimated from the model, the hardware and the batch.
-    #[default]
-    Default,
+    /// Estimated from measured operators for the model, the hardware and the batch.
+    Default {
+        /// How prompts and decode steps of one pass add up. Not in the reference's file.
+        #[schemars(default)]
+        mixed: MixedPass,
+    },
     /// The same for every pass.
     Fixed {
         /// Duration of a pass that computes prompt tokens.
@@ -324,6 +327,23 @@ pub enum Timing {
     },
     /// A built-in polynomial of the batch.
     Polynomial,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self::Default { mixed: MixedPass::default() }
+    }
+}
+
+/// How prompts and decode steps of one pass add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MixedPass {
+    /// One after the other, each as if it were alone.
+    #[default]
+    Sum,
+    /// Together, so that weights are read once.
+    Fused,
 }
 
 /// How KV moves from prefill to decode workers.

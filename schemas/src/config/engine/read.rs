@@ -1,7 +1,7 @@
 //! Decoding of `engine`, and the rules inside it.
 
 use super::{
-    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, Mode, Parallelism, Role,
+    Backend, BytesPerToken, Capacity, ContextLength, Engine, KvCache, KvTransfer, MixedPass, Mode, Parallelism, Role,
     SchedulePolicy, Scheduler, Timing, TransferLinks, TransferTiming, Worker, Workers, default_interval,
     default_max_batched_tokens, default_prefix_caching,
 };
@@ -33,6 +33,11 @@ impl Choice for TransferTiming {
 impl Choice for TransferLinks {
     const WHAT: &'static str = "kind of links";
     const ALL: &'static [(&'static str, Self)] = &[("independent", Self::Independent), ("shared", Self::Shared)];
+}
+
+impl Choice for MixedPass {
+    const WHAT: &'static str = "kind of mixed pass";
+    const ALL: &'static [(&'static str, Self)] = &[("sum", Self::Sum), ("fused", Self::Fused)];
 }
 
 impl Choice for SchedulePolicy {
@@ -127,7 +132,7 @@ impl Worker {
             parallelism: Parallelism::read(&fields)?,
             scheduler: Scheduler::read(&fields, role)?,
             kv_cache: KvCache::read(&fields, backend)?,
-            timing: fields.value("timing").map_or(Ok(Timing::Default), Timing::read)?,
+            timing: fields.value("timing").map_or(Ok(Timing::default()), Timing::read)?,
             startup_seconds: fields.number("startup_seconds", Bound::NonNegative)?.unwrap_or(0.0),
         })
     }
@@ -200,17 +205,23 @@ impl Capacity {
 
 impl Timing {
     fn read(at: At<'_>) -> Result<Self, Problem> {
-        let fields = Fields::open_known(at, &["type", "prefill_ms", "decode_ms"])?;
+        let fields = Fields::open_known(at, &["type", "mixed", "prefill_ms", "decode_ms"])?;
         let kind = fields.choice("type")?.unwrap_or(TimingKind::Default);
+        let mixed = fields.choice("mixed")?.unwrap_or_default();
         let prefill_ms = fields.number("prefill_ms", Bound::NonNegative)?;
         let decode_ms = fields.number("decode_ms", Bound::NonNegative)?;
         match (kind, prefill_ms, decode_ms) {
-            (TimingKind::Fixed, Some(prefill_ms), Some(decode_ms)) => Ok(Self::Fixed { prefill_ms, decode_ms }),
+            (TimingKind::Fixed, Some(prefill_ms), Some(decode_ms)) => {
+                fields.only_for("fixed", &["type", "prefill_ms", "decode_ms"])?;
+                Ok(Self::Fixed { prefill_ms, decode_ms })
+            }
             (TimingKind::Fixed, ..) => {
                 Err(Problem::at(fields.path(), "`fixed` needs both `prefill_ms` and `decode_ms`")
                     .help("add the missing one"))
             }
-            (TimingKind::Default, ..) => fields.only_for("default", &["type"]).map(|()| Self::Default),
+            (TimingKind::Default, ..) => {
+                fields.only_for("default", &["type", "mixed"]).map(|()| Self::Default { mixed })
+            }
             (TimingKind::Polynomial, ..) => fields.only_for("polynomial", &["type"]).map(|()| Self::Polynomial),
         }
     }
