@@ -66,7 +66,8 @@ pub fn table(conversation: &Path, synthetic_trace: &Path) -> Vec<Workload> {
         trace("synthetic-trace", "synthetic trace, 3,993 requests", synthetic_trace),
         synthetic("synthetic-100k", "synthetic 2048/128, 100,000 requests, concurrency 256", 100_000),
         synthetic("synthetic-1m", "synthetic 2048/128, 1,000,000 requests, concurrency 256", 1_000_000),
-        sessions("sessions", "sessions of 4 turns of 256/32, 200,000 sessions, concurrency 256", 200_000),
+        sessions("sessions", "200,000 sessions of 4 turns of 1024/128, concurrency 256", 1024, 128),
+        sessions("short-turns", "200,000 sessions of 4 turns of 256/32, concurrency 256", 256, 32),
     ]
 }
 
@@ -118,7 +119,8 @@ pub fn synthetic_traffic(input_tokens: u64, output_tokens: u64, requests: u64, c
     })
 }
 
-fn sessions(name: &'static str, title: &'static str, sessions: u64) -> Workload {
+fn sessions(name: &'static str, title: &'static str, new_input_tokens: u64, output_tokens: u64) -> Workload {
+    let sessions = 200_000;
     let load = json!({ "type": "concurrency", "concurrency": 256 });
     Workload {
         name,
@@ -126,8 +128,8 @@ fn sessions(name: &'static str, title: &'static str, sessions: u64) -> Workload 
         traffic: json!({
             "source": {
                 "type": "synthetic-session",
-                "new_input_tokens_per_turn": 256,
-                "output_tokens_per_turn": 32,
+                "new_input_tokens_per_turn": new_input_tokens,
+                "output_tokens_per_turn": output_tokens,
                 "session": { "turns": 4 },
             },
             "load": load,
@@ -136,8 +138,8 @@ fn sessions(name: &'static str, title: &'static str, sessions: u64) -> Workload 
         scenario: json!({
             "source": {
                 "type": "synthetic-session",
-                "new_input_tokens_per_turn": 256,
-                "output_tokens_per_turn": 32,
+                "new_input_tokens_per_turn": new_input_tokens,
+                "output_tokens_per_turn": output_tokens,
                 "turns": 4,
                 "sessions": sessions,
                 "accumulate": true,

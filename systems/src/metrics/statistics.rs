@@ -12,7 +12,7 @@ pub const EXACT_REQUESTS: usize = 1 << 20;
 
 /// Up to this many forward passes that close gaps between tokens, percentiles of the gaps are exact; beyond, as
 /// long as at most half as many gaps differ.
-pub const EXACT_GAPS: usize = 1 << 21;
+pub const EXACT_GAPS: usize = 1 << 20;
 
 /// What is counted pass by pass.
 #[derive(Resource, Debug)]
