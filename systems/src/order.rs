@@ -62,7 +62,9 @@ impl Stage {
             Self::Handoff => handover != Handover::None && handoff_has_work(world),
             Self::Endings => !world.resource::<Signals>().ended.is_empty(),
             Self::Traffic => world.resource::<PassHorizon>().next_arrival <= world.resource::<Clock>().now,
-            Self::Reservation => !world.resource::<Placements>().arrived.is_empty(),
+            Self::Reservation => {
+                handover == Handover::DestinationFirst && !world.resource::<Placements>().arrived.is_empty()
+            }
             Self::Routing => {
                 !world.resource::<Placements>().is_empty() || world.resource::<RouterFeed>().may_release_requests()
             }

@@ -65,14 +65,11 @@ impl PrefixTree {
     /// Publishes the blocks at `rows` as those that follow `predecessor` in its run, where that was
     /// published just before and is the only copy.
     pub fn publish_behind_new(&self, predecessor: u32, rows: &[u32], nodes: &mut [PrefixNode]) {
-        let mut parent = predecessor;
-        for (index, &row) in rows.iter().enumerate() {
-            let child = rows.get(index + 1).copied().unwrap_or(NO_BLOCK);
-            nodes[row as usize] = PrefixNode { child, ..PrefixNode::alone(row, parent) };
-            parent = row;
-        }
-        if let Some(&first) = rows.first() {
-            nodes[predecessor as usize].child = first;
+        let mut before = predecessor;
+        for &row in rows {
+            nodes[before as usize].child = row;
+            nodes[row as usize] = PrefixNode::alone(row, before);
+            before = row;
         }
     }
 
