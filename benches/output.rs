@@ -56,6 +56,7 @@ fn rows() -> Vec<RequestRow> {
             requested_output_tokens: 128,
             output_tokens: 128,
             preemptions: 0,
+            knows_prefixes: true,
             admissions: smallvec![Admission {
                 role: Role::Aggregated,
                 at_ms: arrival_ms + 1.5,

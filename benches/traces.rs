@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 
 use criterion::{Criterion, Throughput};
 use dynosim::interrupt::Interrupt;
-use dynosim::traces::{LineReader, Prompts, StartOrder, TraceFile, TraceSource};
+use dynosim::traces::{LineReader, Prompts, RowFormat, StartOrder, TraceFile, TraceSource};
 use dynosim_systems::traffic::UnitSource;
 use tempfile::NamedTempFile;
 
@@ -49,7 +49,7 @@ fn trace() -> Result<NamedTempFile, Box<dyn Error>> {
 fn read(path: &str, whole: bool) -> u64 {
     let file = TraceFile {
         path: path.to_owned(),
-        tokens_per_id: 512,
+        format: RowFormat::Mooncake(512),
         order: StartOrder::Timestamps,
         prompts: Prompts::Complete,
         whole,

@@ -33,7 +33,7 @@ pub enum Command {
     /// Save it and name it in the first line of a configuration:
     /// `# yaml-language-server: $schema=./prediction.schema.json`
     Schema,
-    /// Work with traces: convert them
+    /// Work with traces: convert them, export workloads as traces, say what is in them
     #[command(subcommand)]
     Trace(TraceCommand),
 }

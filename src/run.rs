@@ -1,12 +1,12 @@
 //! Plays a workload against a deployment and streams the rows out.
 
-use dynosim_schemas::config::{Prediction, Source};
+use dynosim_schemas::config::{Prediction, Source, TraceFormat};
 use dynosim_schemas::play_row::PlayRow;
+use dynosim_schemas::request_row::RequestRow;
 use dynosim_schemas::summary::Summary;
 use dynosim_systems::deployment::Deployment;
 use dynosim_systems::metrics::SKETCH_RELATIVE_ERROR;
 use dynosim_systems::simulation::{Progress, Remains, Simulation};
-use dynosim_systems::traffic::SourceError;
 
 use crate::error::{CommandError, exit_code};
 use crate::interrupt::Interrupt;
@@ -14,8 +14,8 @@ use crate::output::{InputFile, OutputError, Sinks};
 use crate::profile::Profile;
 use crate::progress::ProgressDisplay;
 use crate::traces::agentic::Identity;
-use crate::traces::{FileReport, NeedsWholeFile, TraceError, TraceThread};
-use crate::workload::{self, OpenedSource};
+use crate::traces::{FileReport, TraceThread};
+use crate::workload::{self, OpenedSource, Stopped};
 
 /// Rows that go to the writer together.
 const ROWS_PER_BATCH: usize = 1024;
@@ -54,14 +54,6 @@ pub struct RunResult {
     pub remains: Remains,
 }
 
-/// Why a run ended early.
-enum Stopped {
-    /// The trace has to be read whole; nothing else is wrong.
-    NeedsWholeFile,
-    /// The run failed.
-    Failed(CommandError),
-}
-
 impl From<OutputError> for Stopped {
     fn from(error: OutputError) -> Self {
         Self::Failed(error.into())
@@ -70,9 +62,7 @@ impl From<OutputError> for Stopped {
 
 /// Runs a prediction.
 ///
-/// A trace is played while it is read, in little memory. If it turns out to be out of order or to
-/// have sessions, the run starts again with the whole trace read first; the result is the same as
-/// if it had been read whole at once. `new_sink` gives a fresh place for the rows of each attempt.
+/// `new_sink` gives a fresh place for the rows of each attempt (see [`workload::whole_if_needed`]).
 ///
 /// # Errors
 /// If the trace cannot be read, the rows cannot be written, or the user interrupts.
@@ -83,14 +73,7 @@ pub fn run(
     options: RunOptions,
     new_sink: impl Fn() -> Result<Sinks, OutputError>,
 ) -> Result<RunResult, CommandError> {
-    for whole in [false, true] {
-        match attempt(prediction, deployment, interrupt, options, new_sink()?, whole) {
-            Ok(result) => return Ok(result),
-            Err(Stopped::Failed(error)) => return Err(error),
-            Err(Stopped::NeedsWholeFile) => {}
-        }
-    }
-    Err(CommandError::execution("the trace could not be put in order; this is a bug in dynosim, please report it"))
+    workload::whole_if_needed(|whole| attempt(prediction, deployment, interrupt, options, new_sink()?, whole))
 }
 
 fn attempt(
@@ -114,22 +97,26 @@ fn attempt(
         return Err(Stopped::Failed(interrupted(simulation.progress())));
     }
     simulation.close();
+    let knows_prefixes = knows_prefixes(prediction);
     if played.is_ok() {
         // First of all: the table of requests is completed while the figures are summed up.
-        sink.send_last(simulation.take_rows())?;
+        sink.send_last(take_rows(&mut simulation, knows_prefixes))?;
         sink.send_decisions(simulation.take_decisions())?;
     }
-    let (summary, sketched) = simulation.summarize();
+    let (mut summary, sketched) = simulation.summarize();
+    if !knows_prefixes {
+        summary.forget_reuse();
+    }
     if let Some(profile) = &mut profile {
         profile.set_work(simulation.work_done());
     }
     let plays = simulation.play_rows();
     // Lets go of the source, so that the reader does not wait for a listener.
     let remains = simulation.into_remains();
-    let mut inputs = join_reader(prediction, reader)?;
+    let (mut inputs, left_out) = join_reader(prediction, reader)?;
     inputs.extend(files.into_iter().map(input_file));
     played?;
-    let notes = sketched.into_iter().map(sketch_note).collect();
+    let notes = sketched.into_iter().map(sketch_note).chain(left_out).collect();
     Ok(RunResult { summary, inputs, graph, plays, notes, sink, profile, remains })
 }
 
@@ -143,12 +130,13 @@ fn play(
 ) -> Result<(), Stopped> {
     let mut looks = 0_u32;
     let mut display = ProgressDisplay::new(prediction.traffic.request_count());
+    let knows_prefixes = knows_prefixes(prediction);
     let outcome = loop {
-        match step_a_while(simulation, profile.as_deref_mut(), sink) {
+        match step_a_while(simulation, profile.as_deref_mut(), sink, knows_prefixes) {
             Ok(true) if interrupt.is_set() => break Err(Stopped::Failed(interrupted(simulation.progress()))),
             Ok(true) if display.is_due() => display.show(simulation.progress()),
             Ok(true) => {}
-            Ok(false) if options.audited => break simulation.audit().map_err(stopped_by_source),
+            Ok(false) if options.audited => break simulation.audit().map_err(Stopped::from),
             Ok(false) => break Ok(()),
             Err(stopped) => break Err(stopped),
         }
@@ -157,11 +145,24 @@ fn play(
             && looks.is_multiple_of(LOOKS_PER_AUDIT)
             && let Err(violation) = simulation.audit()
         {
-            break Err(stopped_by_source(violation));
+            break Err(violation.into());
         }
     };
     display.clear();
     outcome
+}
+
+/// Whether the workload says what its prompts share. What is made up shares what it was made to.
+fn knows_prefixes(prediction: &Prediction) -> bool {
+    prediction.traffic.source.trace_format().is_none_or(TraceFormat::knows_prefixes)
+}
+
+fn take_rows(simulation: &mut Simulation, knows_prefixes: bool) -> Vec<RequestRow> {
+    let mut rows = simulation.take_rows();
+    if !knows_prefixes {
+        rows.iter_mut().for_each(|row| row.knows_prefixes = false);
+    }
+    rows
 }
 
 /// Handles some instants; `false` once none is left.
@@ -169,6 +170,7 @@ fn step_a_while(
     simulation: &mut Simulation,
     mut profile: Option<&mut Profile>,
     sink: &mut Sinks,
+    knows_prefixes: bool,
 ) -> Result<bool, Stopped> {
     for _ in 0..STEPS_PER_LOOK {
         let stepped = match profile.as_deref_mut() {
@@ -178,11 +180,11 @@ fn step_a_while(
                 simulation.step_by_stages(|stage| profile.end_stage(stage))
             }
         };
-        if !stepped.map_err(stopped_by_source)? {
+        if !stepped? {
             return Ok(false);
         }
         if simulation.rows_waiting() >= ROWS_PER_BATCH {
-            sink.send(simulation.take_rows())?;
+            sink.send(take_rows(simulation, knows_prefixes))?;
         }
     }
     sink.send_decisions(simulation.take_decisions())?;
@@ -199,27 +201,27 @@ fn interrupted(progress: Progress) -> CommandError {
     CommandError { exit_code: exit_code::INTERRUPTED, message }
 }
 
-fn stopped_by_source(error: SourceError) -> Stopped {
-    if error.is::<NeedsWholeFile>() {
-        return Stopped::NeedsWholeFile;
-    }
-    Stopped::Failed(CommandError::execution(error.to_string()))
-}
-
-/// Waits for the end of the trace. An error there is the reason why the run stopped, if it did.
-fn join_reader(prediction: &Prediction, reader: Option<TraceThread>) -> Result<Vec<InputFile>, Stopped> {
+/// Waits for the end of the trace, and says what was read and what left out. An error there is the reason why the run
+/// stopped, if it did.
+fn join_reader(
+    prediction: &Prediction,
+    reader: Option<TraceThread>,
+) -> Result<(Vec<InputFile>, Option<String>), Stopped> {
     let (Some(reader), Source::Trace { paths, .. }) = (reader, &prediction.traffic.source) else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     };
     let path = paths.first().cloned().unwrap_or_default();
-    let lost =
-        || TraceError { path: path.clone(), line: None, message: "the thread that reads it was lost".to_owned() };
-    let report = reader.join().unwrap_or_else(|_| Err(lost().into())).map_err(stopped_by_source)?;
-    Ok(vec![input_file(FileReport { path, rows: report.rows, digest: report.digest })])
+    let report = workload::join_reader(reader)?;
+    let left_out = (report.left_out > 0).then(|| left_out_note(&path, report.left_out));
+    Ok((vec![input_file(FileReport { path, rows: report.rows, digest: report.digest })], left_out))
 }
 
 fn input_file(file: FileReport) -> InputFile {
     InputFile { path: file.path, bytes: file.digest.bytes, rows: file.rows, blake3: file.digest.blake3 }
+}
+
+fn left_out_note(path: &str, rows: u64) -> String {
+    format!("{path}: {rows} rows were left out; they have no prompt or no response, so nothing was served")
 }
 
 fn sketch_note(figure: &str) -> String {

@@ -31,6 +31,7 @@ fn row(index: u64) -> RequestRow {
         requested_output_tokens: 8,
         output_tokens: 0,
         preemptions: 0,
+        knows_prefixes: true,
         admissions: SmallVec::new(),
         sla_met: None,
     }

@@ -75,6 +75,49 @@ fn other_traces_of_agents_are_converted_too() {
     }
 }
 
+/// Converts a trace at the root of the repository to Mooncake.
+fn to_mooncake(format: &str, trace: &Path, output: &Path, options: &[&str]) -> Finished {
+    let mut command = dynosim();
+    command.args(["trace", "convert", "--to", "mooncake", "--format", format]).args(options);
+    finish(command.arg(trace).arg("--output").arg(output))
+}
+
+#[test]
+fn requests_become_mooncake_where_nothing_is_lost() {
+    for (format, file, block_size) in [
+        ("mooncake", "mooncake/ok_session.jsonl", Some(64)),
+        ("mooncake", "mooncake/ok_output_ids.jsonl", Some(64)),
+        ("mooncake", "mooncake/ok_unsorted_blank.jsonl", Some(64)),
+        ("mooncake", "mooncake/ok_partial_tail_bs100.jsonl", Some(100)),
+        ("applied_compute_agentic", "applied/ok_two_rows.jsonl", Some(48)),
+        ("dynamo", "dynamo/ok_standard.jsonl", None),
+        ("qwen_bailian", "qwen_bailian/ok_two_turns.jsonl", None),
+    ] {
+        let desk = Desk::new();
+        let converted = desk.path("requests.jsonl");
+        let size = block_size.map(|size| format!("--block-size={size}"));
+        let options: Vec<&str> = size.iter().map(String::as_str).collect();
+        let finished = to_mooncake(format, &fixture(file), &converted, &options);
+        assert_eq!(finished.code, Some(0), "{file}: {}", finished.stderr);
+        let written: Value =
+            finished.stdout.split("block_size: ").nth(1).unwrap().trim_end_matches("`\n").parse().unwrap();
+        let load = match format {
+            "applied_compute_agentic" => json!({ "type": "concurrency", "concurrency": 2 }),
+            _ => json!({ "type": "trace_timestamps" }),
+        };
+        let play = |format: &str, path: &Path, block_size: Value| {
+            let mut source = json!({ "type": "trace", "format": format, "paths": [path] });
+            if !block_size.is_null() {
+                source["block_size"] = block_size;
+            }
+            let played = desk.play(&on_one_worker(json!({ "source": source, "load": load })));
+            played.rows_without(&["source_line", "session_id"])
+        };
+        let wanted = play(format, &fixture(file), json!(block_size));
+        assert_eq!(play("mooncake", &converted, written), wanted, "{file}");
+    }
+}
+
 /// Refused with this exit code and message, and nothing is left.
 fn refused(code: i32, message: &str, convert: impl Fn(&Desk) -> Finished) {
     let desk = Desk::new();
@@ -100,6 +143,18 @@ fn what_cannot_be_converted_leaves_no_file() {
     });
     refused(2, "has no agents in it", |desk| convert("dynamo", &fixture("dynamo/ok_standard.jsonl"), &new(desk), &[]));
     refused(2, "has no agents in it", |desk| convert("mooncake", &fixture("mooncake/ok_basic.jsonl"), &new(desk), &[]));
+    let lossy = |format: &'static str, file: &'static str| {
+        move |desk: &Desk| to_mooncake(format, &fixture(file), &desk.path("new.jsonl"), &[])
+    };
+    refused(2, "it would be lost which requests wait", lossy("weka", "weka/ok_fork_streams.json"));
+    refused(2, "it would be lost which requests wait", lossy("dynamo", "dynamo/ok_agentic_tool.jsonl"));
+    refused(
+        2,
+        "it would be lost that later prompts begin",
+        lossy("mooncake-delta", "mooncake-delta/ok_two_turns.jsonl"),
+    );
+    refused(2, "it would be lost that nobody knows", lossy("azure_llm", "azure_llm/ok_2023.csv"));
+    refused(1, "bad_few_ids.jsonl:1: hash_ids: has 2", lossy("qwen_bailian", "qwen_bailian/bad_few_ids.jsonl"));
     refused(2, "are for `--format weka`", |desk| {
         let file = fixture("agentic-v1/ok_diamond.jsonl");
         convert("agentic_mooncake", &file, &new(desk), &["--weka-rules", "lenient"])

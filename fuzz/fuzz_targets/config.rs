@@ -1,6 +1,5 @@
 #![no_main]
 
-use dynosim::assemble;
 use dynosim_schemas::config::{self, Stack};
 use libfuzzer_sys::fuzz_target;
 
@@ -15,7 +14,7 @@ fuzz_target!(|text: &str| {
             Err(problem) => drop(problem.render("fuzz.yaml")),
             Ok(prediction) => match config::not_available_yet(&prediction) {
                 Some(problem) => drop(problem.located(text, &overrides).render("fuzz.yaml")),
-                None => assert!(assemble::deployment(&prediction).is_some()),
+                None => drop(serde_json::to_value(&prediction).expect("a configuration can be written")),
             },
         }
     }

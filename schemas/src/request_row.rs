@@ -163,6 +163,8 @@ pub struct RequestRow {
     pub output_tokens: u64,
     /// Times it lost its KV blocks to another request and had to start over.
     pub preemptions: u32,
+    /// Whether the workload says what its prompts share. Where it does not, nothing is known of reuse.
+    pub knows_prefixes: bool,
     /// Every admission, in order of time.
     pub admissions: SmallVec<[Admission; 1]>,
     /// Whether it met every bound of `evaluation.sla`; `None` without an SLA or unless completed.
@@ -205,14 +207,15 @@ impl RequestRow {
     /// Tokens found in the prefix cache at the first admission.
     #[must_use]
     pub fn first_admission_reused_tokens(&self) -> Option<u64> {
-        self.admissions.first().map(|a| a.reused_tokens)
+        self.admissions.first().map(|a| a.reused_tokens).filter(|_| self.knows_prefixes)
     }
 
     /// The most tokens that any admission found in the prefix cache, on the workers that compute
     /// prompts.
     #[must_use]
     pub fn reused_tokens(&self) -> Option<u64> {
-        self.admissions.iter().filter(|a| a.role != Role::Decode).map(|a| a.reused_tokens).max()
+        let of_prompts = self.admissions.iter().filter(|a| a.role != Role::Decode).map(|a| a.reused_tokens);
+        of_prompts.max().filter(|_| self.knows_prefixes)
     }
 
     /// Time from arrival until the router sent it to where its prompt is computed, in ms.
@@ -228,6 +231,11 @@ impl RequestRow {
             Some(handoff) => handoff.prefill,
             None => self.placement,
         }
+    }
+
+    /// Prompt tokens that the decode worker had cached.
+    fn destination_reused_tokens(&self) -> Option<u64> {
+        self.handoff_value(|h| h.destination_reused_tokens).filter(|_| self.knows_prefixes)
     }
 
     fn handoff_value<T>(&self, of: impl Fn(&HandoffRow) -> Option<T>) -> Option<T> {
@@ -275,12 +283,12 @@ pub const COLUMNS: &[Column<RequestRow>] = &[
     column("destination_activated_ms", FLOAT, true, "ms", "Virtual time at which its KV was on the decode worker, ready to run; null unless disaggregated.", |r| Cell::Float(r.handoff_value(|h| h.destination_activated_ms))),
     column("source_released_ms", FLOAT, true, "ms", "Virtual time at which the prefill worker let go of its KV; null unless disaggregated.", |r| Cell::Float(r.handoff_value(|h| h.source_released_ms))),
     column("decode_admit_ms", FLOAT, true, "ms", "Virtual start of the pass that first admitted it on its decode worker; null unless disaggregated.", |r| Cell::Float(r.admitted_to_ms(Role::Decode))),
-    column("decode_reused_tokens", INT, true, "tokens", "Prompt tokens that the decode worker had cached, so that it needed no room for them; null unless disaggregated.", |r| count(r.handoff_value(|h| h.destination_reused_tokens))),
+    column("decode_reused_tokens", INT, true, "tokens", "Prompt tokens that the decode worker had cached, so that it needed no room for them; null unless disaggregated, or where the trace does not say what prompts share.", |r| count(r.destination_reused_tokens())),
     column("input_tokens", INT, false, "tokens", "Prompt length.", |r| count(Some(r.input_tokens))),
     column("requested_output_tokens", INT, false, "tokens", "Output length that the workload asked for.", |r| count(Some(r.requested_output_tokens))),
     column("output_tokens", INT, false, "tokens", "Output tokens produced.", |r| count(Some(r.output_tokens))),
-    column("first_admission_reused_tokens", INT, true, "tokens", "Tokens found in the prefix cache at the first admission; null if it never ran.", |r| count(r.first_admission_reused_tokens())),
-    column("reused_tokens", INT, true, "tokens", "The most tokens that any admission found in the prefix cache; null if it never ran. After a preemption this can be more than `input_tokens`, since generated tokens are found again.", |r| count(r.reused_tokens())),
+    column("first_admission_reused_tokens", INT, true, "tokens", "Tokens found in the prefix cache at the first admission; null if it never ran, or where the trace does not say what prompts share.", |r| count(r.first_admission_reused_tokens())),
+    column("reused_tokens", INT, true, "tokens", "The most tokens that any admission found in the prefix cache; null likewise. After a preemption this can be more than `input_tokens`, since generated tokens are found again.", |r| count(r.reused_tokens())),
     column("admissions", INT, false, "-", "Times it entered a running batch; more than one after a preemption.", |r| count(Some(r.admissions.len() as u64))),
     column("preemptions", INT, false, "-", "Times it lost its KV blocks to another request and had to start over.", |r| count(Some(r.preemptions.into()))),
     column("sla_met", BOOL, true, "-", "Whether it met every bound of `evaluation.sla`; null without an SLA, or unless completed.", |r| Cell::Bool(r.sla_met)),

@@ -114,10 +114,10 @@ pub struct Summary {
     /// Prompt and output tokens per second.
     pub total_throughput_tok_s: f64,
     /// Reused tokens (the largest reuse of each request) over prompt tokens. As in the reference, generated tokens that
-    /// are found again after a preemption count, so it can exceed 1.
-    pub prefix_cache_reused_ratio: f64,
+    /// are found again after a preemption count, so it can exceed 1. `None` where nobody knows what prompts share.
+    pub prefix_cache_reused_ratio: Option<f64>,
     /// The same with the reuse at the first admission.
-    pub first_admission_prefix_cache_reused_ratio: f64,
+    pub first_admission_prefix_cache_reused_ratio: Option<f64>,
     /// Tokens scheduled for requests with prompt work, recomputation included.
     pub committed_prefill_tokens: u64,
     /// Times a request lost its KV blocks and had to start over.
@@ -151,6 +151,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Forgets what was reused: the workload does not say what its prompts share.
+    pub const fn forget_reuse(&mut self) {
+        self.prefix_cache_reused_ratio = None;
+        self.first_admission_prefix_cache_reused_ratio = None;
+    }
+
     /// The distributions with the stem of their names.
     #[must_use]
     pub fn distributions(&self) -> [(&'static str, &Distribution); 6] {

@@ -81,30 +81,35 @@ impl Serialize for Line<'_> {
                     Cell::Text(v) => map.serialize_entry(column.name, &v)?,
                     Cell::Bool(v) => map.serialize_entry(column.name, &v)?,
                 },
-                Field::History => map.serialize_entry(HISTORY, &History(&self.row.admissions))?,
+                Field::History => map.serialize_entry(HISTORY, &History(self.row))?,
             }
         }
         map.end()
     }
 }
 
-struct History<'a>(&'a [Admission]);
+struct History<'a>(&'a RequestRow);
 
 impl Serialize for History<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(HistoryEntry))
+        let knows_reuse = self.0.knows_prefixes;
+        serializer.collect_seq(self.0.admissions.iter().map(|admission| HistoryEntry { admission, knows_reuse }))
     }
 }
 
-struct HistoryEntry<'a>(&'a Admission);
+struct HistoryEntry<'a> {
+    admission: &'a Admission,
+    knows_reuse: bool,
+}
 
 impl Serialize for HistoryEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(4))?;
-        map.serialize_entry("at_ms", &self.0.at_ms)?;
-        map.serialize_entry("pool", self.0.role.name())?;
-        map.serialize_entry("reused_tokens", &self.0.reused_tokens)?;
-        map.serialize_entry("worker_id", &self.0.worker_id)?;
+        let Admission { at_ms, worker_id, role, reused_tokens } = self.admission;
+        map.serialize_entry("at_ms", at_ms)?;
+        map.serialize_entry("pool", role.name())?;
+        map.serialize_entry("reused_tokens", &self.knows_reuse.then_some(reused_tokens))?;
+        map.serialize_entry("worker_id", worker_id)?;
         map.end()
     }
 }

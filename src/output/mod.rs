@@ -33,3 +33,5 @@ pub use prediction::{InputFile, Provenance, Report, WallClock, summary_line, to_
 pub use row_sink::{FinishedRows, RowFile, RowSink, RowStats};
 pub use sinks::{FinishedSinks, Sinks};
 pub use table::{TABLE_STYLE, summary_table};
+
+pub(crate) use table::{decimals, separated};

@@ -3,8 +3,9 @@
 use dynosim_schemas::summary::Summary;
 use serde_json::{Map, Value, json};
 
-/// Figures that are null by design: there is no power data.
-const NULL_FIGURES: &[&str] = &["power_w", "power_coverage"];
+/// Figures that may be null: there is no power data, and not every trace says what its prompts share.
+const NULL_FIGURES: &[&str] =
+    &["power_w", "power_coverage", "prefix_cache_reused_ratio", "first_admission_prefix_cache_reused_ratio"];
 
 /// A file that the run read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

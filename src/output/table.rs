@@ -75,13 +75,22 @@ fn total_row(metric: &str, value: f64) -> Vec<String> {
 fn lines_below(summary: &Summary, wall_clock: &WallClock) -> Vec<String> {
     let mut lines = vec![
         format!("Wall Time (ms): {}", decimals(wall_clock.wall_time_ms)),
-        format!("Prefix Cache Reused Ratio: {:.4}", summary.prefix_cache_reused_ratio),
-        format!("First Admission Prefix Cache Reused Ratio: {:.4}", summary.first_admission_prefix_cache_reused_ratio),
+        format!("Prefix Cache Reused Ratio: {}", ratio(summary.prefix_cache_reused_ratio)),
+        format!(
+            "First Admission Prefix Cache Reused Ratio: {}",
+            ratio(summary.first_admission_prefix_cache_reused_ratio)
+        ),
     ];
     lines.extend(summary.plays.as_ref().map(plays_line));
     lines.extend(goodput_line(summary));
     lines.extend(shortfall_line(summary));
     lines
+}
+
+/// A share of reused tokens, if anybody knows what prompts share.
+fn ratio(ratio: Option<f64>) -> String {
+    ratio
+        .map_or_else(|| "unknown (the trace does not say what prompts share)".to_owned(), |ratio| format!("{ratio:.4}"))
 }
 
 /// How many trajectories of agents got to their end, and how long they took.
@@ -133,14 +142,15 @@ fn shortfall_line(summary: &Summary) -> Option<String> {
 }
 
 /// Two decimals and thousands separators.
-fn decimals(value: f64) -> String {
+pub(crate) fn decimals(value: f64) -> String {
     let text = format!("{:.2}", value.abs());
     let Some((whole, fraction)) = text.split_once('.') else { return MISSING.to_owned() };
     let sign = if value < 0.0 && text.bytes().any(|b| matches!(b, b'1'..=b'9')) { "-" } else { "" };
     format!("{sign}{}.{fraction}", grouped(whole))
 }
 
-fn separated(count: u64) -> String {
+/// Thousands separators.
+pub(crate) fn separated(count: u64) -> String {
     grouped(&count.to_string())
 }
 
@@ -184,7 +194,8 @@ mod tests {
             e2e_latency_ms: distribution(2.0),
             output_throughput_tok_s: 98_765.432,
             request_throughput_rps: 12.0,
-            prefix_cache_reused_ratio: 0.25,
+            prefix_cache_reused_ratio: Some(0.25),
+            first_admission_prefix_cache_reused_ratio: Some(0.0),
             ..Summary::default()
         }
     }
@@ -249,6 +260,15 @@ Saved full report to: out/prediction.json
         );
         summary.completed_requests = 0;
         assert!(render(&summary).contains("\nGoodput: N/A (no request completed)\n"));
+    }
+
+    #[test]
+    fn reuse_that_nobody_knows_is_not_none() {
+        let mut summary = summary();
+        summary.forget_reuse();
+        let text = render(&summary);
+        assert!(text.contains("\nPrefix Cache Reused Ratio: unknown (the trace"), "{text}");
+        assert!(text.contains("\nFirst Admission Prefix Cache Reused Ratio: unknown (the trace"), "{text}");
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(super) fn full_row(index: u64) -> RequestRow {
         requested_output_tokens: 40,
         output_tokens: 31,
         preemptions: 1,
+        knows_prefixes: true,
         admissions: smallvec![first, again],
         sla_met: Some(index.is_multiple_of(2)),
     }
@@ -72,6 +73,7 @@ pub(super) fn empty_row(index: u64) -> RequestRow {
         requested_output_tokens: 2,
         output_tokens: 0,
         preemptions: 0,
+        knows_prefixes: true,
         admissions: smallvec![],
         sla_met: None,
     }

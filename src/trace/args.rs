@@ -6,8 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use dynosim_schemas::config::limits::MAX_TOKENS;
 use dynosim_schemas::config::{NestedBasis, TraceFormat, WekaRules};
 
+use crate::cli::StackArg;
 use crate::error::CommandError;
-use crate::traces::WholeTrace;
+use crate::traces::TraceRequest;
 use crate::traces::weka::WekaOptions;
 
 /// The commands.
@@ -18,6 +19,12 @@ pub enum TraceCommand {
     /// The written file is read again and compared with its source before it gets its name, so that either both are
     /// the same or there is no file.
     Convert(ConvertArgs),
+    /// Write the workload of a configuration as a trace, and say how to play it
+    ///
+    /// Playing the written trace on the same deployment gives the same requests, with the same times.
+    Export(ExportArgs),
+    /// Say what is in a trace: rows, lengths, rates, sessions, and how much of its prompts can be reused
+    Stats(StatsArgs),
 }
 
 /// A trace to be read.
@@ -31,7 +38,7 @@ pub struct TraceInput {
     #[arg(long, value_enum, default_value_t = FormatArg::Mooncake)]
     pub format: FormatArg,
 
-    /// Tokens per hash id, unless the trace has its own [default: 512]
+    /// Tokens per hash id, unless the trace has its own [default: 512, of `qwen_bailian` 16]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
     pub block_size: Option<u64>,
 
@@ -49,12 +56,15 @@ impl TraceInput {
     ///
     /// # Errors
     /// If it is not meant clearly: options or several paths for a format that has no use for them.
-    pub fn whole(&self) -> Result<WholeTrace<'_>, CommandError> {
-        let format = self.format.into();
+    pub fn request(&self) -> Result<TraceRequest<'_>, CommandError> {
+        let format: TraceFormat = self.format.into();
         if format != TraceFormat::Weka && (self.weka_rules.is_some() || self.nested_timestamp_basis.is_some()) {
             return Err(CommandError::usage(
                 "`--weka-rules` and `--nested-timestamp-basis` are for `--format weka`; leave them out",
             ));
+        }
+        if self.block_size.is_some() && !format.knows_prefixes() {
+            return Err(CommandError::usage("`--block-size` is for traces with hash ids; leave it out"));
         }
         if format != TraceFormat::Dynamo && self.paths.len() > 1 {
             return Err(CommandError::usage(format!(
@@ -62,7 +72,7 @@ impl TraceInput {
                 self.paths.len()
             )));
         }
-        Ok(WholeTrace {
+        Ok(TraceRequest {
             paths: &self.paths,
             format,
             block_size: self.block_size.or(format.default_block_size()),
@@ -74,6 +84,60 @@ impl TraceInput {
         })
     }
 }
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXPORT_NOTES)]
+pub struct ExportArgs {
+    /// YAML configuration, as for `predict`
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+
+    /// What runs the engines
+    #[arg(long, value_enum, default_value_t = StackArg::Engine)]
+    pub stack: StackArg,
+
+    /// Override a value of the configuration, as in `predict`; repeatable
+    #[arg(long = "set", value_name = "PATH=YAML")]
+    pub overrides: Vec<String>,
+
+    /// The new file; there must be none of this name yet
+    #[arg(short, long, value_name = "PATH")]
+    pub output: PathBuf,
+}
+
+const EXPORT_NOTES: &str = "\
+Requests and recorded sessions become `mooncake`, sessions whose prompts grow by what was said `mooncake-delta`, and
+agents `agentic_mooncake`. Blocks get new hash ids. Printed is the `traffic` section that plays the file.
+
+Exit codes: 0 success; 1 the workload cannot be read or the file cannot be written; 2 the command line or the
+configuration is wrong, or the file exists; 130 interrupted. After anything but 0 there is no new file.
+
+Example:
+  dynosim trace export data/examples/sessions.yaml --output sessions.jsonl";
+
+/// Options of `stats`.
+#[derive(Debug, Args)]
+#[command(after_long_help = STATS_NOTES)]
+pub struct StatsArgs {
+    /// What is read
+    #[command(flatten)]
+    pub input: TraceInput,
+
+    /// Print JSON instead of a table and plots
+    #[arg(long)]
+    pub json: bool,
+}
+
+const STATS_NOTES: &str = "\
+Ideal block reuse is the share of prompt blocks that an earlier prompt had, with the same blocks before them: what a
+cache would find that is shared by all workers and never forgets. It is unknown where a trace does not say what prompts
+share.
+
+Exit codes: 0 success; 1 the trace cannot be read; 2 the command line is wrong; 130 interrupted.
+
+Example:
+  dynosim trace stats data/traces/own_chat.jsonl";
 
 /// Options of `convert`.
 #[derive(Debug, Args)]
@@ -96,8 +160,11 @@ const CONVERT_NOTES: &str = "\
 Exit codes: 0 success; 1 the trace cannot be read or the file cannot be written; 2 the command line is wrong, the
 trace cannot be written in that format, or the file exists; 130 interrupted. After anything but 0 there is no new file.
 
-Example:
-  dynosim trace convert --format weka traces/weka --to agentic_mooncake --output agents.jsonl";
+With `--to mooncake` blocks get new hash ids, and what dynosim does not read is not written.
+
+Examples:
+  dynosim trace convert --format weka traces/weka --to agentic_mooncake --output agents.jsonl
+  dynosim trace convert --format qwen_bailian qwen.jsonl --to mooncake --output requests.jsonl";
 
 /// What can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,6 +172,9 @@ pub enum Target {
     /// A graph of agents' requests, version 2
     #[value(name = "agentic_mooncake")]
     AgenticMooncake,
+    /// Requests with their complete prompts
+    #[value(name = "mooncake")]
+    Mooncake,
 }
 
 /// What can be read, under the names of the configuration.
@@ -128,6 +198,18 @@ pub enum FormatArg {
     /// Agents with subagents
     #[value(name = "weka")]
     Weka,
+    /// Qwen on Bailian
+    #[value(name = "qwen_bailian")]
+    QwenBailian,
+    /// LLM inference on Azure
+    #[value(name = "azure_llm")]
+    AzureLlm,
+    /// BurstGPT
+    #[value(name = "burstgpt")]
+    BurstGpt,
+    /// Processed traces of Vidur
+    #[value(name = "vidur")]
+    Vidur,
 }
 
 impl From<FormatArg> for TraceFormat {
@@ -139,6 +221,10 @@ impl From<FormatArg> for TraceFormat {
             FormatArg::AppliedComputeAgentic => Self::AppliedComputeAgentic,
             FormatArg::Dynamo => Self::Dynamo,
             FormatArg::Weka => Self::Weka,
+            FormatArg::QwenBailian => Self::QwenBailian,
+            FormatArg::AzureLlm => Self::AzureLlm,
+            FormatArg::BurstGpt => Self::BurstGpt,
+            FormatArg::Vidur => Self::Vidur,
         }
     }
 }

@@ -2,9 +2,14 @@
 
 mod args;
 mod convert;
+mod export;
+mod mooncake_file;
 mod publish;
+mod stats;
 
-pub use args::{ConvertArgs, FormatArg, NestedBasisArg, Target, TraceCommand, TraceInput, WekaRulesArg};
+pub use args::{
+    ConvertArgs, ExportArgs, FormatArg, NestedBasisArg, StatsArgs, Target, TraceCommand, TraceInput, WekaRulesArg,
+};
 
 use crate::error::CommandError;
 use crate::interrupt::Interrupt;
@@ -20,5 +25,7 @@ pub fn trace(
 ) -> Result<(), CommandError> {
     match command {
         TraceCommand::Convert(args) => print(&convert::convert(args, interrupt)?),
+        TraceCommand::Export(args) => print(&export::export(args, interrupt)?),
+        TraceCommand::Stats(args) => print(&stats::stats(args, interrupt)?),
     }
 }

@@ -40,6 +40,11 @@ pub(super) fn create_beside(target: &Path) -> Result<NamedTempFile, CommandError
     })
 }
 
+/// A file that could not be written to.
+pub(super) fn cannot_write(target: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::execution(format!("{}: cannot be written: {error}", target.display()))
+}
+
 /// Gives a file its name, unless somebody wants to stop or has taken the name meanwhile.
 pub(super) fn publish(file: NamedTempFile, target: &Path, interrupt: &Interrupt) -> Result<(), CommandError> {
     if interrupt.is_set() {
@@ -48,7 +53,7 @@ pub(super) fn publish(file: NamedTempFile, target: &Path, interrupt: &Interrupt)
     file.as_file().sync_all().and_then(|()| file.persist_noclobber(target).map_err(|failed| failed.error)).map_err(
         |error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => exists(target),
-            _ => CommandError::execution(format!("{}: cannot be written: {error}", target.display())),
+            _ => cannot_write(target, &error),
         },
     )?;
     Ok(())

@@ -1,10 +1,9 @@
 //! Numbered lines of a text file that may be compressed, hashed on the way.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 
 use super::TraceError;
+use super::files::open_regular;
 use super::packed::{FileDigest, PackedReader};
 
 /// Bytes that are read at a time.
@@ -30,18 +29,7 @@ impl LineReader {
     /// # Errors
     /// If it does not exist, is not a file, or may not be read.
     pub fn open(path: &str) -> Result<Self, TraceError> {
-        let failed = |message: String| TraceError { path: path.to_owned(), line: None, message };
-        if Path::new(path).is_dir() {
-            return Err(failed("is a folder; give the trace file itself".to_owned()));
-        }
-        let file = File::open(path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => failed(format!(
-                "there is no such trace file (relative paths start at the current folder, {})",
-                std::env::current_dir().map_or_else(|_| "unknown".into(), |folder| folder.display().to_string())
-            )),
-            _ => failed(format!("cannot open the trace: {e}")),
-        })?;
-        Self::new(path, file)
+        Self::new(path, open_regular(path)?.0)
     }
 
     /// Reads from anything; messages call it `path`.

@@ -5,24 +5,59 @@ use dynosim_schemas::trace::MooncakeRow;
 use dynosim_systems::prefix::{PromptIdentity, SharedPrefix, mix};
 use dynosim_systems::traffic::Turn;
 
-use super::json;
+use super::rows::{Parsed, RowLayout};
+use super::{json, plain_row};
 
 /// A row as a turn, with what decides when it starts.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct TraceTurn {
+pub struct TraceTurn {
     /// The session that the row names.
     pub session_id: Option<Box<str>>,
     /// Recorded arrival, in ms.
     pub timestamp_ms: Option<f64>,
     /// Recorded wait after the turn before, in ms.
     pub delay_ms: Option<f64>,
+    /// The conversation that it belongs to, where turns do not wait for each other.
+    pub conversation: Option<Box<str>>,
+    /// The recorded output.
+    pub output_token_ids: Option<Vec<u32>>,
     /// The request.
     pub turn: Turn,
 }
 
-/// Reads a line.
-pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<TraceTurn, String> {
-    let row: MooncakeRow = json::decode(line)?;
+impl TraceTurn {
+    /// A turn of which nothing else is recorded.
+    pub(super) const fn of(turn: Turn) -> Self {
+        Self { session_id: None, timestamp_ms: None, delay_ms: None, conversation: None, output_token_ids: None, turn }
+    }
+}
+
+pub(super) struct MooncakeRows {
+    tokens_per_id: u32,
+    /// Memory for the ids of the next row.
+    ids: Vec<u64>,
+}
+
+impl MooncakeRows {
+    pub const fn new(tokens_per_id: u32) -> Self {
+        Self { tokens_per_id, ids: Vec::new() }
+    }
+}
+
+impl RowLayout for MooncakeRows {
+    fn parse(&mut self, line: &str, number: u64) -> Result<Parsed, String> {
+        let mut row = match plain_row::read(line, std::mem::take(&mut self.ids)) {
+            Some(row) => row,
+            None => json::decode(line)?,
+        };
+        let turn = trace_turn(&mut row, number, self.tokens_per_id)?;
+        self.ids = row.hash_ids;
+        self.ids.clear();
+        Ok(Parsed::Row(turn))
+    }
+}
+
+fn trace_turn(row: &mut MooncakeRow, number: u64, tokens_per_id: u32) -> Result<TraceTurn, String> {
     let capacity = row.hash_ids.len() as u64 * u64::from(tokens_per_id);
     if capacity == 0 {
         return Err("hash_ids: is empty; a prompt needs an id for each block of its tokens".to_owned());
@@ -57,10 +92,16 @@ pub(super) fn parse(line: &str, number: u64, tokens_per_id: u32) -> Result<Trace
         output_tokens,
         identity: with_recorded_output(identity, input_tokens, row.output_token_ids.as_deref()),
         delay_ms: 0.0,
-        request_id: row.request_id,
+        request_id: row.request_id.take(),
         source_line: Some(number),
     };
-    Ok(TraceTurn { session_id: row.session_id, timestamp_ms: row.timestamp, delay_ms: row.delay, turn })
+    Ok(TraceTurn {
+        session_id: row.session_id.take(),
+        timestamp_ms: row.timestamp,
+        delay_ms: row.delay,
+        output_token_ids: row.output_token_ids.take(),
+        ..TraceTurn::of(turn)
+    })
 }
 
 /// Generated blocks are a request's own, unless the trace records the tokens: then two requests with

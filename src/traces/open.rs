@@ -1,4 +1,4 @@
-//! Opens a trace of a format that is read whole.
+//! Opens a trace of any format.
 
 use dynosim_schemas::config::TraceFormat;
 use dynosim_systems::traffic::Unit;
@@ -7,12 +7,12 @@ use super::agentic::{self, Graph};
 use super::dynamo::{self, DynamoTrace};
 use super::files::FileReport;
 use super::weka::{self, WekaOptions};
-use super::{TraceError, applied};
+use super::{RowFormat, TraceError, applied};
 use crate::interrupt::Interrupt;
 
-/// A trace that is read whole, and how to read it.
+/// A trace, and how to read it.
 #[derive(Clone, Debug)]
-pub struct WholeTrace<'a> {
+pub struct TraceRequest<'a> {
     /// The files, or the folder.
     pub paths: &'a [String],
     /// The format.
@@ -39,14 +39,31 @@ pub struct OpenedTrace {
     pub files: Vec<FileReport>,
 }
 
-/// Reads a trace whole; `None` if the format is one that is played while it is read.
+impl TraceRequest<'_> {
+    /// The file, or the first of several.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.paths.first().map_or("", String::as_str)
+    }
+}
+
+/// A trace, as far as its format lets it be read before it is played.
+pub enum TraceReading {
+    /// It is played while it is read, row by row.
+    Rows(RowFormat),
+    /// It had to be read whole.
+    Whole(OpenedTrace),
+}
+
+/// Reads a trace whole if its format wants that.
 ///
 /// # Errors
 /// If it cannot be read or used, or reading was interrupted.
-pub fn open_whole(trace: &WholeTrace<'_>, interrupt: &Interrupt) -> Result<Option<OpenedTrace>, TraceError> {
-    let path = trace.paths.first().map_or("", String::as_str);
+pub fn read_trace(trace: &TraceRequest<'_>, interrupt: &Interrupt) -> Result<TraceReading, TraceError> {
+    // A configuration has no larger one.
+    let tokens_per_id = trace.block_size.or(trace.format.default_block_size()).unwrap_or(1) as u32;
+    let path = trace.path();
     let (content, files) = match trace.format {
-        TraceFormat::Mooncake | TraceFormat::MooncakeDelta => return Ok(None),
         TraceFormat::AgenticMooncake => {
             let (graph, file) = agentic::read(path, trace.block_size.unwrap_or(1), interrupt)?;
             (TraceContent::Agentic(graph), vec![file])
@@ -64,6 +81,13 @@ pub fn open_whole(trace: &WholeTrace<'_>, interrupt: &Interrupt) -> Result<Optio
                 weka::read(path, WekaOptions { block_size: trace.block_size, ..trace.weka }, interrupt)?;
             (TraceContent::Agentic(graph), files)
         }
+        TraceFormat::Mooncake | TraceFormat::MooncakeDelta => {
+            return Ok(TraceReading::Rows(RowFormat::Mooncake(tokens_per_id)));
+        }
+        TraceFormat::QwenBailian => return Ok(TraceReading::Rows(RowFormat::QwenBailian(tokens_per_id))),
+        TraceFormat::AzureLlm => return Ok(TraceReading::Rows(RowFormat::AzureLlm)),
+        TraceFormat::BurstGpt => return Ok(TraceReading::Rows(RowFormat::BurstGpt)),
+        TraceFormat::Vidur => return Ok(TraceReading::Rows(RowFormat::Vidur)),
     };
-    Ok(Some(OpenedTrace { content, files }))
+    Ok(TraceReading::Whole(OpenedTrace { content, files }))
 }

@@ -38,7 +38,7 @@ impl SessionTable {
     /// Adds the next row of the file.
     pub fn add(&mut self, row: TraceTurn) -> Result<(), String> {
         let Some(name) = row.session_id.clone() else {
-            return self.open(None, row).map(drop);
+            return self.open(row.conversation.clone(), row).map(drop);
         };
         match self.by_name.get(&name) {
             Some(&index) => self.sessions[index].append(row),
@@ -62,12 +62,13 @@ impl SessionTable {
         Ok(self.sessions.len() - 1)
     }
 
-    /// The units of load, in the order in which they start. The earliest recorded start becomes 0.
-    pub fn into_units(mut self, order: StartOrder, prompts: Prompts) -> Result<Vec<Unit>, (Option<u64>, String)> {
+    /// The units of load, in the order in which they start. The earliest recorded start becomes 0. Fails with the line
+    /// of a start that is needed and missing.
+    pub fn into_units(mut self, order: StartOrder, prompts: Prompts) -> Result<Vec<Unit>, Option<u64>> {
         let mut earliest_ms = 0.0;
         if order == StartOrder::Timestamps {
             if let Some(session) = self.sessions.iter().find(|session| session.start_ms.is_none()) {
-                return Err((session.first_line, MISSING_TIMESTAMP.to_owned()));
+                return Err(session.first_line);
             }
             let start = |session: &RecordedSession| session.start_ms.unwrap_or(0.0);
             // A stable sort: ties keep the order of first appearance.
@@ -120,10 +121,6 @@ impl RecordedSession {
         }
     }
 }
-
-/// What a first turn without a timestamp is told under the timestamps load.
-pub(super) const MISSING_TIMESTAMP: &str =
-    "timestamp: is missing; `traffic.load.type: trace_timestamps` needs it (`concurrency` does not)";
 
 /// A first turn follows nothing, so it can have no delay.
 pub(super) fn check_first_turn(row: &TraceTurn) -> Result<(), String> {

@@ -6,18 +6,16 @@ use std::thread::JoinHandle;
 use dynosim_systems::traffic::{Script, SourceError, Unit, UnitSource};
 
 use super::error::ReaderStopped;
-use super::mooncake::{self, TraceTurn};
+use super::files::no_requests;
+use super::rows::{RowFormat, RowReader, TraceReport, each_row};
 use super::sessions::{self, Prompts, SessionTable};
-use super::{FileDigest, LineReader, NeedsWholeFile, TraceError};
+use super::{NeedsWholeFile, TraceError};
 use crate::interrupt::Interrupt;
 
 /// Units that travel together from the reader to the simulation.
 const BATCH_UNITS: usize = 512;
 /// Batches that may wait: the reader is at most this far ahead.
 const BATCHES_AHEAD: usize = 16;
-
-/// Rows between looks at Ctrl-C while a trace is read whole.
-const ROWS_PER_LOOK: u64 = 1024;
 
 /// What decides the order in which units start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +31,8 @@ pub enum StartOrder {
 pub struct TraceFile {
     /// The file.
     pub path: String,
-    /// Tokens that a hash id stands for.
-    pub tokens_per_id: u32,
+    /// How it is written.
+    pub format: RowFormat,
     /// What decides the order of starts.
     pub order: StartOrder,
     /// What the row of a later turn holds.
@@ -42,15 +40,6 @@ pub struct TraceFile {
     /// Whether to read everything before the first unit is given out. Without it, memory stays
     /// small, but a trace that is out of order or has sessions ends in [`NeedsWholeFile`].
     pub whole: bool,
-}
-
-/// What is known of a trace once it is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceReport {
-    /// Rows.
-    pub rows: u64,
-    /// The file as a whole.
-    pub digest: FileDigest,
 }
 
 type Batch = Result<Vec<Unit>, SourceError>;
@@ -71,39 +60,25 @@ impl TraceSource {
     /// # Errors
     /// If the file cannot be opened, or, when read whole, cannot be used, or reading was interrupted.
     pub fn open(file: TraceFile, interrupt: &Interrupt) -> Result<(Self, TraceThread), TraceError> {
-        let lines = LineReader::open(&file.path)?;
         if file.whole {
-            return Self::read_whole(lines, &file, interrupt);
+            return Self::read_whole(&file, interrupt);
         }
+        let reader = RowReader::open(&file.path, file.format)?;
         let (sender, receiver) = sync_channel(BATCHES_AHEAD);
-        let thread = spawn(&file.path.clone(), move || stream(lines, &file, &sender))?;
+        let thread = spawn(&file.path.clone(), move || stream(reader, &file, &sender))?;
         Ok((Self::new(receiver, Vec::new(), false), thread))
     }
 
-    fn read_whole(
-        mut lines: LineReader,
-        file: &TraceFile,
-        interrupt: &Interrupt,
-    ) -> Result<(Self, TraceThread), TraceError> {
+    fn read_whole(file: &TraceFile, interrupt: &Interrupt) -> Result<(Self, TraceThread), TraceError> {
         let mut table = SessionTable::default();
-        let mut rows: u64 = 0;
-        while let Some(row) = next_row(&mut lines, file)? {
-            if rows.is_multiple_of(ROWS_PER_LOOK) && interrupt.is_set() {
-                return Err(lines.failed("reading was interrupted".to_owned()));
-            }
-            table.add(row).map_err(|message| lines.failed(message))?;
-            rows += 1;
-        }
-        let units = table.into_units(file.order, file.prompts).map_err(|(line, message)| TraceError {
+        let report = each_row(&file.path, file.format, interrupt, |row| table.add(row))?;
+        let units = table.into_units(file.order, file.prompts).map_err(|line| TraceError {
             path: file.path.clone(),
             line,
-            message,
+            message: missing_time(file.format),
         })?;
-        if units.is_empty() {
-            return Err(no_requests(file));
-        }
         let has_sessions = units.iter().any(|unit| unit.script.turns_to_come() > 1);
-        let thread = spawn(&file.path, move || Ok(TraceReport { rows, digest: lines.finish()? }))?;
+        let thread = spawn(&file.path, move || Ok(report))?;
         let (_, receiver) = sync_channel(1);
         Ok((Self::new(receiver, units, has_sessions), thread))
     }
@@ -144,68 +119,60 @@ fn spawn(
     })
 }
 
-fn next_row(lines: &mut LineReader, file: &TraceFile) -> Result<Option<TraceTurn>, TraceError> {
-    let Some((number, line)) = lines.next_line()? else { return Ok(None) };
-    match mooncake::parse(line, number, file.tokens_per_id) {
-        Ok(row) => Ok(Some(row)),
-        Err(message) => Err(lines.failed(message)),
-    }
-}
-
-fn no_requests(file: &TraceFile) -> TraceError {
-    TraceError {
-        path: file.path.clone(),
-        line: None,
-        message: "has no requests: it is empty, or every line is blank".to_owned(),
-    }
-}
-
 /// Reads to the end, sending units as they come.
 ///
 /// It reads to the end even if the simulation was cut off and nobody listens any more: a later row
 /// can be wrong, or belong before the cut.
-fn stream(mut lines: LineReader, file: &TraceFile, sender: &SyncSender<Batch>) -> Result<TraceReport, SourceError> {
+fn stream(mut reader: RowReader, file: &TraceFile, sender: &SyncSender<Batch>) -> Result<TraceReport, SourceError> {
     let mut rows = 0;
-    if let Err(error) = send_rows(&mut lines, file, sender, &mut rows) {
+    if let Err(error) = send_rows(&mut reader, file, sender, &mut rows) {
         // Stop the simulation; whoever joins this thread gets the error itself.
         drop(sender.send(Err(ReaderStopped.into())));
         return Err(error);
     }
-    Ok(TraceReport { rows, digest: lines.finish()? })
+    Ok(reader.finish(rows)?)
 }
 
 fn send_rows(
-    lines: &mut LineReader,
+    reader: &mut RowReader,
     file: &TraceFile,
     sender: &SyncSender<Batch>,
     rows: &mut u64,
 ) -> Result<(), SourceError> {
     let mut clock = RecordedClock::default();
     let mut batch = Vec::with_capacity(BATCH_UNITS);
-    while let Some(row) = next_row(lines, file)? {
+    while let Some(row) = reader.next_row()? {
         *rows += 1;
         if row.session_id.is_some() {
             return Err(NeedsWholeFile.into());
         }
-        sessions::check_first_turn(&row).map_err(|message| lines.failed(message))?;
+        sessions::check_first_turn(&row).map_err(|message| reader.failed(message))?;
         let start_ms = match file.order {
             StartOrder::File => 0.0,
             StartOrder::Timestamps => {
-                let missing = || lines.failed(sessions::MISSING_TIMESTAMP.to_owned());
+                let missing = || reader.failed(missing_time(file.format));
                 clock.start_ms(row.timestamp_ms.ok_or_else(missing)?)?
             }
         };
-        batch.push(Unit { start_ms, session_id: None, script: Script::single(row.turn) });
+        batch.push(Unit { start_ms, session_id: row.conversation, script: Script::single(row.turn) });
         if batch.len() == BATCH_UNITS {
             let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_UNITS));
             drop(sender.send(Ok(full)));
         }
     }
     if *rows == 0 {
-        return Err(no_requests(file).into());
+        return Err(no_requests(&file.path).into());
     }
     drop(sender.send(Ok(batch)));
     Ok(())
+}
+
+/// What a request without a time is told under the timestamps load.
+fn missing_time(format: RowFormat) -> String {
+    format!(
+        "{}: is missing; `traffic.load.type: trace_timestamps` needs it (`concurrency` does not)",
+        format.time_field()
+    )
 }
 
 /// Recorded times of rows that come in order.

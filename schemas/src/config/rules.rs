@@ -17,7 +17,7 @@ fn growing_format(prediction: &Prediction) -> Option<&'static str> {
     match prediction.traffic.source.trace_format()? {
         TraceFormat::MooncakeDelta => Some("mooncake-delta"),
         TraceFormat::AgenticMooncake => Some("agentic_mooncake"),
-        TraceFormat::Mooncake | TraceFormat::AppliedComputeAgentic | TraceFormat::Dynamo | TraceFormat::Weka => None,
+        _ => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The files of a corpus: found in a fixed order, read once, hashed.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,12 +10,17 @@ use dynosim_schemas::trace::weka::WekaTrace;
 
 use super::play::Basis;
 use crate::interrupt::Interrupt;
-use crate::traces::files::{FileReport, some_requests};
+use crate::traces::files::{FileReport, open_regular, some_requests};
 use crate::traces::{FileDigest, SourcePlace, TraceError, json};
 
 /// Keeps the digests apart from others; they are the reference's, so that corpora can be compared.
 const CORPUS_DOMAIN: &[u8] = b"aisimulate-weka-corpus-v1\0";
 const SEMANTICS_DOMAIN: &[u8] = b"aisimulate-weka-corpus-semantics-v2\0";
+
+/// The longest `.json` file, one play: about 25 million hash ids.
+const MAX_PLAY_BYTES: u64 = 1 << 28;
+/// The longest `.jsonl` file, many plays.
+const MAX_PLAYS_BYTES: u64 = 1 << 31;
 
 /// A play as it stands in a file.
 pub(super) struct TraceObject {
@@ -54,6 +60,13 @@ struct Found {
     has_lines: bool,
 }
 
+impl Found {
+    /// The longest file that is read. It is read whole, because its digest begins with its length.
+    const fn max_bytes(&self) -> u64 {
+        if self.has_lines { MAX_PLAYS_BYTES } else { MAX_PLAY_BYTES }
+    }
+}
+
 impl Corpus {
     /// Reads a file, or all files of a folder and of those below.
     pub fn read(path: &str, rules: WekaRules, interrupt: &Interrupt) -> Result<Self, TraceError> {
@@ -64,7 +77,7 @@ impl Corpus {
             if interrupt.is_set() {
                 return Err(failed(&file.path, "reading was interrupted".to_owned()));
             }
-            let bytes = fs::read(&file.path).map_err(|e| failed(&file.path, format!("cannot read the trace: {e}")))?;
+            let bytes = read_bounded(&file.path, file.max_bytes())?;
             for part in [file.relative.as_bytes(), &bytes] {
                 hasher.update(&(part.len() as u64).to_le_bytes());
                 hasher.update(part);
@@ -88,6 +101,28 @@ impl Corpus {
         }
         hasher.finalize().to_hex().to_string()
     }
+}
+
+/// Reads a file whole, unless it is too long for that.
+fn read_bounded(path: &str, max_bytes: u64) -> Result<Vec<u8>, TraceError> {
+    let (file, length) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    if length <= max_bytes {
+        // It may have grown since.
+        let read = file.take(max_bytes + 1).read_to_end(&mut bytes);
+        read.map_err(|e| failed(path, format!("cannot read the trace: {e}")))?;
+    }
+    if length > max_bytes || bytes.len() as u64 > max_bytes {
+        return Err(failed(
+            path,
+            format!(
+                "is longer than {} MiB, more than a file of plays may have; is this a trace? If so, put its plays into \
+                 several files of one folder",
+                max_bytes >> 20
+            ),
+        ));
+    }
+    Ok(bytes)
 }
 
 fn failed(path: &str, message: String) -> TraceError {

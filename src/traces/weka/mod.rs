@@ -22,6 +22,7 @@ use self::hashes::BlockNames;
 use self::play::{Basis, RecordedPlay, RecordedRequest};
 use super::agentic::{Graph, GraphNode};
 use super::files::FileReport;
+use super::time::milliseconds;
 use super::{SourcePlace, TraceError};
 use crate::interrupt::Interrupt;
 
@@ -143,11 +144,6 @@ fn dependency(play: &RecordedPlay<'_>, edge: Edge) -> Dependency {
         delay_ms: milliseconds(edge.delay_s),
         relation: edge.relation,
     }
-}
-
-/// Seconds as milliseconds, in whole nanoseconds.
-fn milliseconds(seconds: f64) -> f64 {
-    (seconds * 1e9).round() / 1e6
 }
 
 impl RecordedRequest {

@@ -129,6 +129,7 @@ fn row(
         requested_output_tokens: u64::from(info.requested_output_tokens),
         output_tokens: u64::from(output_tokens),
         preemptions: timeline.preemptions,
+        knows_prefixes: true,
         admissions: std::mem::take(&mut timeline.admissions),
         sla_met: None,
     }

@@ -10,6 +10,8 @@ use super::schema::{default_tag, no_null, positive};
 
 /// Tokens per trace block, unless the file or the records say otherwise.
 pub const DEFAULT_TRACE_BLOCK_SIZE: u64 = 512;
+/// Tokens per block of a `qwen_bailian` trace.
+pub const QWEN_BLOCK_SIZE: u64 = 16;
 
 /// Request source, load pattern and stopping condition.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -58,8 +60,8 @@ pub enum Source {
         /// How the files are written.
         #[schemars(default)]
         format: TraceFormat,
-        /// Tokens per hash id. 512 by default; `dynamo` and `weka` traces carry their own, and so does
-        /// `agentic_mooncake` from version 2 on.
+        /// Tokens per hash id. 512 by default, 16 for `qwen_bailian`; `dynamo` and `weka` traces carry their own, and so
+        /// does `agentic_mooncake` from version 2 on. Traces without hash ids have no use for it.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(transform = no_null, range(min = 1, max = MAX_TOKENS))]
         block_size: Option<u64>,
@@ -120,6 +122,18 @@ pub enum TraceFormat {
     /// Agents with subagents, one play per JSON file; the path is a file, or a folder of them.
     #[serde(rename = "weka")]
     Weka,
+    /// The public traces of Qwen on Aliyun Bailian: requests with their complete prompts, 16 tokens per hash id.
+    #[serde(rename = "qwen_bailian")]
+    QwenBailian,
+    /// The public traces of LLM inference on Azure (2023, 2024): CSV with times and lengths.
+    #[serde(rename = "azure_llm")]
+    AzureLlm,
+    /// BurstGPT: CSV with times and lengths; failed requests are left out.
+    #[serde(rename = "burstgpt")]
+    BurstGpt,
+    /// The processed traces of Vidur: CSV with lengths, and times if there are any.
+    #[serde(rename = "vidur")]
+    Vidur,
 }
 
 impl TraceFormat {
@@ -129,10 +143,20 @@ impl TraceFormat {
         matches!(self, Self::Dynamo | Self::Weka)
     }
 
+    /// Whether a trace says which prompts begin alike. Where it does not, nothing is known of cache reuse.
+    #[must_use]
+    pub const fn knows_prefixes(self) -> bool {
+        !matches!(self, Self::AzureLlm | Self::BurstGpt | Self::Vidur)
+    }
+
     /// Tokens per hash id where neither the trace nor the user says.
     #[must_use]
     pub const fn default_block_size(self) -> Option<u64> {
-        if self.has_own_block_size() { None } else { Some(DEFAULT_TRACE_BLOCK_SIZE) }
+        match self {
+            Self::QwenBailian => Some(QWEN_BLOCK_SIZE),
+            _ if self.has_own_block_size() || !self.knows_prefixes() => None,
+            _ => Some(DEFAULT_TRACE_BLOCK_SIZE),
+        }
     }
 
     /// Whether every trace of this format is a graph of agents' requests. A `dynamo` trace may be one.

@@ -60,6 +60,10 @@ impl Choice for TraceFormat {
         ("applied_compute_agentic", Self::AppliedComputeAgentic),
         ("dynamo", Self::Dynamo),
         ("weka", Self::Weka),
+        ("qwen_bailian", Self::QwenBailian),
+        ("azure_llm", Self::AzureLlm),
+        ("burstgpt", Self::BurstGpt),
+        ("vidur", Self::Vidur),
     ];
 }
 
@@ -141,6 +145,13 @@ impl Source {
         if format != TraceFormat::Dynamo && paths.len() > 1 {
             let message = format!("this format takes exactly one path, found {}", paths.len());
             return Err(Problem::at(fields.path(), message).help("only `dynamo` traces come in several files"));
+        }
+        if block_size.is_some() && !format.knows_prefixes() {
+            return Err(Problem::at(
+                fields.path(),
+                "`block_size` is for traces with hash ids, and this format has none",
+            )
+            .help("remove it"));
         }
         let is_weka = format == TraceFormat::Weka;
         let for_weka = ["weka_rules", "nested_timestamp_basis"];
